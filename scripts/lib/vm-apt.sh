@@ -42,10 +42,13 @@ vm_apt() {
 	"$program" -q -c "$vm_cache/apt/apt.conf" "$@"
 }
 
-# vm_apt_update: fetches the suites' metadata, once a process.
+# vm_apt_update: fetches the suites' metadata when they are older than an hour or
+# --update is given.
 vm_apt_update() {
 	local apt=$vm_cache/apt
-	[ -z "${vm_apt_updated:-}" ] || return 0
+	if [ -z "$update" ] && [ -n "$(find "$apt/updated" -mmin -60 2>/dev/null)" ]; then
+		return
+	fi
 	mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/empty"
 	vm_sources "${vm_suites[@]}" >"$apt/sources.list"
 	# The hooks and the extra index files of a desktop's configuration stay out.
@@ -71,5 +74,5 @@ vm_apt_update() {
 	vm_apt apt-get update >"$apt/update.log" 2>&1 ||
 		vm_fail "cannot read the suites' metadata: apt-get update failed" \
 			"see $apt/update.log; scripts/setup installs the archive's keyring"
-	vm_apt_updated=1
+	touch "$apt/updated"
 }

@@ -37,7 +37,10 @@ vm_kernel_unpack() {
 	local dir=$1 version=$2 package=$3 deb
 	local -a wanted=("$package=$version")
 	while read -r deb; do
-		wanted+=("$deb=$version")
+		# Backports of 6.18 depend on a linux-base-* that the archive lacks; what is
+		# needed of it is in the image package there.
+		[ -z "$(vm_apt apt-cache show "$deb=$version" 2>/dev/null)" ] ||
+			wanted+=("$deb=$version")
 	done < <(vm_apt apt-cache show "$package=$version" | sed -n 's/^Depends: //p' |
 		tr ',' '\n' | sed -nE 's/^ *(linux-(binary|modules|base)-[0-9][^ ]*-cloud-amd64)( .*)?$/\1/p')
 	vm_say "fetching ${wanted[*]}"
@@ -57,7 +60,7 @@ vm_kernel_unpack() {
 
 # vm_kernel_build LINE OUT: makes the kernel directory OUT.
 vm_kernel_build() {
-	local line=$1 out=$2 work version package release modules file
+	local line=$1 out=$2 work version package release modules file from
 	vm_apt_update
 	read -r version package < <(vm_kernel_resolve "$line") || true
 	[ -n "${package:-}" ] ||
@@ -74,8 +77,10 @@ vm_kernel_build() {
 	modules=$work/tree/usr/lib/modules/$release
 	mkdir "$work/out"
 	for file in vmlinuz config; do
-		cp "$(vm_first "$modules/$file" "$work/tree/boot/$file-$release")" "$work/out/$file"
-		rm -f "$modules/$file"
+		from=$(vm_first "$modules/$file" "$work/tree/boot/$file-$release") ||
+			vm_fail "$package $version has no $file" \
+				'Debian may have split the package further: see vm_kernel_unpack'
+		mv "$from" "$work/out/$file"
 	done
 	rm -f "$modules/build" "$modules/source"
 	# depmod looks in lib/modules below its base directory.
