@@ -1,0 +1,642 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * guard.h: the hooks beside the plain file operations: metadata that comes
+ * without a mount, ioctls, descriptors of others, other processes, the kernel
+ * itself, mounts, control sockets.
+ */
+#ifndef PLANFENCE_GUARD_H
+#define PLANFENCE_GUARD_H
+
+/* ---- metadata without a mount ------------------------------------------- */
+
+/* The dentry stands first up to 6.2, second behind the idmap later. */
+HOOK(inode_setattr)
+int inode_setattr(unsigned long long *ctx)
+{
+	struct dentry *d;
+	struct iattr *attr;
+	unsigned int valid;
+	int ret;
+
+	/* The context is loaded at constant offsets only: the compiler must not merge these. */
+	if (setattr_has_idmap) {
+		d = (struct dentry *)ctx[1];
+		attr = (struct iattr *)ctx[2];
+		ret = (int)ctx[3];
+		barrier();
+	} else {
+		d = (struct dentry *)ctx[0];
+		attr = (struct iattr *)ctx[1];
+		ret = (int)ctx[2];
+		barrier_var(d);
+	}
+	if (ret)
+		return ret;
+	valid = attr->ia_valid;
+	/* Times only: mode, owner and size have hooks of their own, which see the mount. */
+	if (!(valid & (ATTR_ATIME | ATTR_MTIME)) || (valid & (ATTR_MODE | ATTR_UID | ATTR_GID | ATTR_SIZE)))
+		return 0;
+	return metadata_dentry(d, OP_UTIMES);
+}
+
+HOOK(inode_setxattr)
+int inode_setxattr(unsigned long long *ctx)
+{
+	struct dentry *d = (struct dentry *)ctx[1];
+	int ret = (int)ctx[6];
+
+	return ret ? ret : metadata_dentry(d, OP_SETXATTR);
+}
+
+HOOK(inode_removexattr)
+int inode_removexattr(unsigned long long *ctx)
+{
+	struct dentry *d = (struct dentry *)ctx[1];
+	int ret = (int)ctx[3];
+
+	return ret ? ret : metadata_dentry(d, OP_REMOVEXATTR);
+}
+
+HOOK(inode_set_acl)
+int inode_set_acl(unsigned long long *ctx)
+{
+	struct dentry *d = (struct dentry *)ctx[1];
+	int ret = (int)ctx[4];
+
+	return ret ? ret : metadata_dentry(d, OP_SETACL);
+}
+
+HOOK(inode_remove_acl)
+int inode_remove_acl(unsigned long long *ctx)
+{
+	struct dentry *d = (struct dentry *)ctx[1];
+	int ret = (int)ctx[3];
+
+	return ret ? ret : metadata_dentry(d, OP_SETACL);
+}
+
+/* From 6.18: the file_setattr(2) call, inode flags by path. */
+HOOK(inode_file_setattr)
+int inode_file_setattr(unsigned long long *ctx)
+{
+	struct dentry *d = (struct dentry *)ctx[0];
+	int ret = (int)ctx[2];
+
+	return ret ? ret : metadata_dentry(d, OP_IOCTL);
+}
+
+/* ---- ioctl -------------------------------------------------------------- */
+
+/* include/uapi/asm-generic/ioctls.h, linux/fs.h: requests that only read. */
+static __noinline bool reading_ioctl(__u32 cmd)
+{
+	switch (cmd) {
+	case 0x5401: /* TCGETS, isatty() */
+	case 0x5413: /* TIOCGWINSZ */
+	case 0x540f: /* TIOCGPGRP */
+	case 0x541b: /* FIONREAD */
+	case 0x5421: /* FIONBIO */
+	case 0x5450: /* FIONCLEX */
+	case 0x5451: /* FIOCLEX */
+	case 0x5452: /* FIOASYNC */
+	case 0x5460: /* FIOQSIZE */
+	case 1:	     /* FIBMAP */
+	case 2:	     /* FIGETBSZ */
+	case 0x80086601: /* FS_IOC_GETFLAGS */
+	case 0x80046601: /* FS_IOC32_GETFLAGS */
+	case 0x80087601: /* FS_IOC_GETVERSION */
+	case 0xc020660b: /* FS_IOC_FIEMAP */
+	case 0x801c581f: /* FS_IOC_FSGETXATTR */
+	case 0x81009431: /* FS_IOC_GETFSLABEL */
+	case 0x80111500: /* FS_IOC_GETFSUUID */
+	case 0x8400941f: /* BTRFS_IOC_FS_INFO */
+	case 0xd0009412: /* BTRFS_IOC_INO_LOOKUP */
+	case 0xd000941e: /* BTRFS_IOC_DEV_INFO */
+	case 0x8100943c: /* BTRFS_IOC_GET_SUBVOL_INFO, size varies */
+	case 0xc0109414: /* BTRFS_IOC_SPACE_INFO */
+	case 0x80086604: /* FS_IOC_GETVERSION of ext4 */
+	case 0xc0046686: /* FS_IOC_MEASURE_VERITY */
+	case 0xc0286687: /* FS_IOC_READ_VERITY_METADATA */
+	case 0x400c6615: /* FS_IOC_GET_ENCRYPTION_POLICY */
+	case 0xc0096616: /* FS_IOC_GET_ENCRYPTION_POLICY_EX */
+		return true;
+	}
+	return false;
+}
+
+/* Requests that change the one object that they are made on. */
+static __noinline bool object_ioctl(__u32 cmd)
+{
+	switch (cmd) {
+	case 0x40086602: /* FS_IOC_SETFLAGS */
+	case 0x40046602: /* FS_IOC32_SETFLAGS */
+	case 0x401c5820: /* FS_IOC_FSSETXATTR */
+	case 0x40087602: /* FS_IOC_SETVERSION */
+	case 0x40049409: /* FICLONE */
+	case 0x4020940d: /* FICLONERANGE */
+	case 0xc0189436: /* FIDEDUPERANGE: its destinations are opened for writing */
+	case 0x40806685: /* FS_IOC_ENABLE_VERITY */
+	case 0x40305828: /* FS_IOC_RESVSP */
+	case 0x4030582a: /* FS_IOC_RESVSP64 */
+	case 0x4030582b: /* FS_IOC_UNRESVSP64 */
+	case 0x40305839: /* FS_IOC_ZERO_RANGE */
+		return true;
+	}
+	return false;
+}
+
+/* Block devices: sizes and geometry, include/uapi/linux/fs.h. */
+static __noinline bool reading_block_ioctl(__u32 cmd)
+{
+	switch (cmd) {
+	case 0x125e:	 /* BLKROGET */
+	case 0x1260:	 /* BLKGETSIZE */
+	case 0x1263:	 /* BLKRAGET */
+	case 0x1265:	 /* BLKFRAGET */
+	case 0x1267:	 /* BLKSECTGET */
+	case 0x1268:	 /* BLKSSZGET */
+	case 0x1278:	 /* BLKIOMIN */
+	case 0x1279:	 /* BLKIOOPT */
+	case 0x127a:	 /* BLKALIGNOFF */
+	case 0x127b:	 /* BLKPBSZGET */
+	case 0x127e:	 /* BLKROTATIONAL */
+	case 0x80081272: /* BLKGETSIZE64 */
+	case 0x80041270: /* BLKBSZGET */
+		return true;
+	}
+	return false;
+}
+
+static __always_inline void answer(struct file *file, __u64 token)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct answer *a = bpf_map_lookup_elem(&answers, &token);
+	struct dentry *d;
+	struct inode *inode;
+
+	if (!a)
+		return;
+	d = file->f_path.dentry;
+	inode = file->f_inode;
+	object_of(&a->object, inode);
+	a->dentry = (__u64)d;
+	a->mode = inode->i_mode;
+	a->rdev = inode->i_rdev;
+	a->magic = inode->i_sb->s_magic;
+	a->is_root = d == d->d_parent;
+	a->mnt_ns = (__u64)task->nsproxy->mnt_ns;
+	a->tgid = task->tgid;
+	a->done = 1;
+}
+
+static __always_inline int judge_ioctl(struct file *file, __u32 cmd, __u64 arg)
+{
+	struct inode *inode;
+	struct label *l;
+	struct scope *sc;
+	struct dentry *d;
+	__u32 type, r;
+
+	if (cmd == ASK) {
+		answer(file, arg); /* only root can have put the token into the map */
+		return 0;
+	}
+	l = fenced();
+	if (!l)
+		return 0;
+	inode = file->f_inode;
+	type = inode->i_mode & S_IFMT;
+	if (type != S_IFREG && type != S_IFDIR && type != S_IFCHR && type != S_IFBLK)
+		return 0; /* pipes, sockets, unnamed objects: nothing of the file system */
+	if (type != S_IFBLK && reading_ioctl(cmd))
+		return 0; /* changes nothing */
+	sc = scope_of(l);
+	if (!sc)
+		return refuse_blind(l, OP_IOCTL);
+	d = file->f_path.dentry;
+	if (type == S_IFBLK) {
+		/* Root may send commands to a disk through a descriptor for reading. */
+		if (reading_block_ioctl(cmd))
+			return 0; /* changes nothing */
+		return refuse(l, sc, OP_IOCTL, REASON_DEVICE, 0, d, NULL);
+	}
+	if (type == S_IFCHR) {
+		/* TIOCSTI types into the terminal, TIOCLINUX pastes: the operator's shell reads it. */
+		if (cmd == 0x5412 || cmd == 0x541c)
+			return refuse(l, sc, OP_IOCTL, REASON_DEVICE, 0, d, NULL);
+		if (harmless_device(sc, inode->i_mode, inode->i_rdev) || internal_mount(file->f_path.mnt))
+			return 0; /* terminals and the like */
+		/* /dev/tty answers to whatever; other devices act on commands even if opened for reading. */
+		if (sc->h.flags & SCOPE_OPEN)
+			return 0; /* no task is active */
+		return refuse(l, sc, OP_IOCTL, REASON_DEVICE, 0, d, NULL);
+	}
+	if (internal_mount(file->f_path.mnt))
+		return 0; /* the kernel's own */
+	r = walk_rarely(l, d, NEED_SELF);
+	if (!r && stray_links(l, sc, inode))
+		r = REASON_HARDLINK;
+	/* An unknown request may reach further than the object that it is made on. */
+	if (!r && !object_ioctl(cmd) && !(sc->h.flags & SCOPE_OPEN) && (cmd >> 8 & 0xff) == 0x94)
+		r = REASON_UNKNOWN;
+	if (!r)
+		return 0; /* in scope */
+	/* An unknown letter is no file system's: the kernel answers ENOTTY. */
+	if ((cmd >> 8 & 0xff) != 'f' && (cmd >> 8 & 0xff) != 'X' && (cmd >> 8 & 0xff) != 0x94 &&
+	    (cmd >> 8 & 0xff) != 'v' && (cmd >> 8 & 0xff) != 0xf5 && (cmd >> 8 & 0xff) != 'r')
+		return 0; /* as above */
+	return refuse(l, sc, OP_IOCTL, r, 0, d, NULL);
+}
+
+HOOK(file_ioctl)
+int BPF_PROG(file_ioctl, struct file *file, unsigned int cmd, unsigned long arg, int ret)
+{
+	return ret ? ret : judge_ioctl(file, cmd, arg);
+}
+
+/* From 6.8: 32-bit programs have a hook of their own. */
+HOOK(file_ioctl_compat)
+int BPF_PROG(file_ioctl_compat, struct file *file, unsigned int cmd, unsigned long arg, int ret)
+{
+	return ret ? ret : judge_ioctl(file, cmd, arg);
+}
+
+/* ---- descriptors of others ---------------------------------------------- */
+
+HOOK(file_receive)
+int BPF_PROG(file_receive, struct file *file, int ret)
+{
+	struct label *l;
+	struct scope *sc;
+	__u32 r;
+
+	if (ret)
+		return ret;
+	if (!(file->f_mode & FMODE_WRITE))
+		return 0; /* cannot be written through */
+	l = fenced();
+	if (!l)
+		return 0;
+	sc = scope_of(l);
+	if (!sc)
+		return refuse_blind(l, OP_RECEIVE);
+	r = judge_contents(l, sc, &file->f_path, file->f_inode, false);
+	return r ? refuse(l, sc, OP_RECEIVE, r, 0, file->f_path.dentry, NULL) : 0;
+}
+
+/* ---- revocation: attached only while a switch of task asks for it -------- */
+
+HOOK(file_permission)
+int BPF_PROG(file_permission, struct file *file, int mask, int ret)
+{
+	struct label *l;
+	struct scope *sc;
+	__u32 r;
+
+	if (ret)
+		return ret;
+	if (!(mask & MAY_WRITE) || !(file->f_mode & FMODE_WRITE))
+		return 0; /* reading, or opening a name, is not a write through a descriptor */
+	l = fenced();
+	if (!l)
+		return 0;
+	sc = scope_of(l);
+	if (!sc)
+		return refuse_blind(l, OP_WRITE);
+	r = judge_contents(l, sc, &file->f_path, file->f_inode, true);
+	return r ? refuse(l, sc, OP_WRITE, REASON_REVOKED, 0, file->f_path.dentry, NULL) : 0;
+}
+
+/* From 6.2; before, ftruncate(2) asks path_truncate. */
+HOOK(file_truncate)
+int BPF_PROG(file_truncate, struct file *file, int ret)
+{
+	struct label *l;
+	struct scope *sc;
+	__u32 r;
+
+	if (ret)
+		return ret;
+	l = fenced();
+	if (!l)
+		return 0;
+	sc = scope_of(l);
+	if (!sc)
+		return refuse_blind(l, OP_TRUNCATE);
+	r = judge_contents(l, sc, &file->f_path, file->f_inode, false);
+	return r ? refuse(l, sc, OP_TRUNCATE, REASON_REVOKED, 0, file->f_path.dentry, NULL) : 0;
+}
+
+/* ---- other processes ---------------------------------------------------- */
+
+/* Is the task a member of the same session? */
+static __always_inline bool same_session(const struct label *l, struct task_struct *other)
+{
+	struct label *o = bpf_task_storage_get(&labels, other, 0, 0);
+
+	return o && o->role == ROLE_FENCED && o->session == l->session;
+}
+
+static __always_inline int refuse_plain(struct label *l, __u32 op, __u32 reason)
+{
+	struct scope *sc = scope_of(l);
+
+	return sc ? refuse(l, sc, op, reason, 0, NULL, NULL) : refuse_blind(l, op);
+}
+
+#define PTRACE_MODE_ATTACH 0x02
+
+HOOK(ptrace_access_check)
+int BPF_PROG(ptrace_access_check, struct task_struct *child, unsigned int mode, int ret)
+{
+	struct label *l;
+
+	if (ret)
+		return ret;
+	if (!(mode & PTRACE_MODE_ATTACH))
+		return 0; /* looking is not fenced */
+	l = fenced();
+	if (!l || same_session(l, child))
+		return 0; /* not fenced, or its own kind */
+	return refuse_plain(l, OP_PTRACE, REASON_PROCESS);
+}
+
+HOOK(task_kill)
+int BPF_PROG(task_kill, struct task_struct *p, void *info, int sig, const struct cred *cred, int ret)
+{
+	struct label *l;
+	struct scope *sc;
+
+	if (ret)
+		return ret;
+	if (!sig)
+		return 0; /* asks whether the process exists */
+	l = fenced();
+	if (!l)
+		return 0;
+	sc = scope_of(l);
+	/* The companion alone is out of reach; other processes are the kernel's to guard. */
+	if (!sc || (__u32)p->tgid != sc->h.companion)
+		return 0;
+	return refuse(l, sc, OP_KILL, REASON_PROTECTED, 0, NULL, NULL);
+}
+
+HOOK(task_setrlimit)
+int BPF_PROG(task_setrlimit, struct task_struct *p, unsigned int resource, void *rlim, int ret)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct label *l;
+
+	if (ret)
+		return ret;
+	if (p->tgid == task->tgid)
+		return 0; /* its own */
+	l = fenced();
+	if (!l || same_session(l, p))
+		return 0; /* not fenced, or its own kind */
+	return refuse_plain(l, OP_SETRLIMIT, REASON_PROCESS);
+}
+
+/* ---- the kernel --------------------------------------------------------- */
+
+/* From 6.16 there is a fourth argument before the earlier verdict: read by neither name. */
+HOOK(bpf)
+int fence_bpf(unsigned long long *ctx)
+{
+	struct label *l = fenced();
+
+	return l ? refuse_plain(l, OP_BPF, REASON_KERNEL) : 0;
+}
+
+HOOK(kernel_read_file)
+int BPF_PROG(kernel_read_file, struct file *file, int id, bool contents, int ret)
+{
+	struct label *l;
+
+	if (ret)
+		return ret;
+	if (id != bpf_core_enum_value(enum kernel_read_file_id, READING_MODULE) &&
+	    id != bpf_core_enum_value(enum kernel_read_file_id, READING_KEXEC_IMAGE) &&
+	    id != bpf_core_enum_value(enum kernel_read_file_id, READING_KEXEC_INITRAMFS) &&
+	    id != bpf_core_enum_value(enum kernel_read_file_id, READING_POLICY))
+		return 0; /* firmware and certificates come at the kernel's own wish */
+	l = fenced();
+	return l ? refuse_plain(l, OP_MODULE, REASON_KERNEL) : 0;
+}
+
+HOOK(kernel_load_data)
+int BPF_PROG(kernel_load_data, int id, bool contents, int ret)
+{
+	struct label *l;
+
+	if (ret)
+		return ret;
+	if (id != bpf_core_enum_value(enum kernel_load_data_id, LOADING_MODULE) &&
+	    id != bpf_core_enum_value(enum kernel_load_data_id, LOADING_KEXEC_IMAGE) &&
+	    id != bpf_core_enum_value(enum kernel_load_data_id, LOADING_KEXEC_INITRAMFS) &&
+	    id != bpf_core_enum_value(enum kernel_load_data_id, LOADING_POLICY))
+		return 0; /* as above */
+	l = fenced();
+	return l ? refuse_plain(l, OP_MODULE, REASON_KERNEL) : 0;
+}
+
+/* ---- mounts ------------------------------------------------------------- */
+
+/* Is this the mount namespace that the session began in, which others share? */
+static __always_inline bool shared_namespace(const struct scope *sc)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return (__u64)task->nsproxy->mnt_ns == sc->h.mnt_ns;
+}
+
+/* overlay and ecryptfs work on a lower file system behind the hooks' back. */
+static __always_inline bool stacking(__u64 name)
+{
+	char t[9] = {};
+
+	bpf_probe_read_kernel_str(t, sizeof(t), (const void *)name);
+	return (t[0] == 'o' && t[1] == 'v' && t[2] == 'e' && t[3] == 'r' && t[4] == 'l' &&
+		t[5] == 'a' && t[6] == 'y' && !t[7]) ||
+	       (t[0] == 'e' && t[1] == 'c' && t[2] == 'r' && t[3] == 'y' && t[4] == 'p' &&
+		t[5] == 't' && t[6] == 'f' && t[7] == 's');
+}
+
+HOOK(sb_mount)
+int BPF_PROG(sb_mount, const char *dev, const struct path *path, const char *type,
+	     unsigned long flags, void *data, int ret)
+{
+	struct label *l;
+	struct scope *sc;
+
+	if (ret)
+		return ret;
+	l = fenced();
+	if (!l)
+		return 0;
+	sc = scope_of(l);
+	if (!sc)
+		return refuse_blind(l, OP_MOUNT);
+	if (shared_namespace(sc) || (type && stacking((__u64)type)))
+		return refuse(l, sc, OP_MOUNT, REASON_MOUNT, 0, path->dentry, NULL);
+	return 0; /* a sandbox of the session's own: anchors do not care */
+}
+
+HOOK(move_mount)
+int BPF_PROG(move_mount, const struct path *from, const struct path *to, int ret)
+{
+	struct label *l;
+	struct scope *sc;
+
+	if (ret)
+		return ret;
+	l = fenced();
+	if (!l)
+		return 0;
+	sc = scope_of(l);
+	if (!sc)
+		return refuse_blind(l, OP_MOUNT);
+	if (shared_namespace(sc))
+		return refuse(l, sc, OP_MOUNT, REASON_MOUNT, 0, to->dentry, NULL);
+	return 0; /* as above */
+}
+
+HOOK(sb_umount)
+int BPF_PROG(sb_umount, struct vfsmount *mnt, int flags, int ret)
+{
+	struct label *l;
+	struct scope *sc;
+
+	if (ret)
+		return ret;
+	l = fenced();
+	if (!l)
+		return 0;
+	sc = scope_of(l);
+	if (!sc)
+		return refuse_blind(l, OP_UMOUNT);
+	if (shared_namespace(sc))
+		return refuse(l, sc, OP_UMOUNT, REASON_MOUNT, 0, mnt->mnt_root, NULL);
+	return 0; /* as above */
+}
+
+HOOK(sb_pivotroot)
+int BPF_PROG(sb_pivotroot, const struct path *old_path, const struct path *new_path, int ret)
+{
+	struct label *l;
+	struct scope *sc;
+
+	if (ret)
+		return ret;
+	l = fenced();
+	if (!l)
+		return 0;
+	sc = scope_of(l);
+	if (!sc)
+		return refuse_blind(l, OP_MOUNT);
+	if (shared_namespace(sc))
+		return refuse(l, sc, OP_MOUNT, REASON_MOUNT, 0, new_path->dentry, NULL);
+	return 0; /* as above */
+}
+
+/* The new mount API: fsopen("overlay") is refused at its first parameter. */
+HOOK(fs_context_parse_param)
+int BPF_PROG(fs_context_parse_param, struct fs_context *fc, void *param, int ret)
+{
+	struct label *l;
+
+	if (ret != -ENOPARAM && ret)
+		return ret;
+	l = fenced();
+	if (!l || !stacking((__u64)fc->fs_type->name))
+		return ret; /* the default: the file system takes the parameter itself */
+	return refuse_plain(l, OP_MOUNT, REASON_MOUNT) ? -EACCES : ret;
+}
+
+/* ---- control sockets ---------------------------------------------------- */
+
+HOOK(unix_stream_connect)
+int BPF_PROG(unix_stream_connect, struct sock *sock, struct sock *other, struct sock *newsk, int ret)
+{
+	struct label *l;
+	struct scope *sc;
+	__u64 d;
+
+	if (ret)
+		return ret;
+	l = fenced();
+	if (!l)
+		return 0;
+	sc = scope_of(l);
+	if (!sc)
+		return refuse_blind(l, OP_CONNECT);
+	if (!sc->h.socket_start)
+		return 0; /* the operator's list is empty */
+	d = read_u64((__u64)number(l, other), OFF(unix_sock, path.dentry));
+	if (!d)
+		return 0; /* an abstract name: no file, not on the list */
+	if (general_walk_from(d, l->slot, sc->h.socket_start))
+		return 0; /* not on the list */
+	return refuse_plain(l, OP_CONNECT, REASON_SOCKET);
+}
+
+/* ---- io_uring ----------------------------------------------------------- */
+
+/* A request with other credentials would look like overlayfs at work. */
+HOOK(uring_override_creds)
+int BPF_PROG(uring_override_creds, const struct cred *new, int ret)
+{
+	struct label *l;
+
+	if (ret)
+		return ret;
+	l = fenced();
+	return l ? refuse_plain(l, OP_IOURING, REASON_KERNEL) : 0;
+}
+
+/* Commands to devices, past ioctl. Sockets' commands are harmless. */
+HOOK(uring_cmd)
+int BPF_PROG(uring_cmd, struct io_uring_cmd *cmd, int ret)
+{
+	struct label *l;
+	__u32 type;
+
+	if (ret)
+		return ret;
+	type = cmd->file->f_inode->i_mode & S_IFMT;
+	if (type != S_IFCHR && type != S_IFBLK)
+		return 0; /* no device */
+	l = fenced();
+	return l ? refuse_plain(l, OP_IOURING, REASON_DEVICE) : 0;
+}
+
+/* ---- members of sessions, for the companion ------------------------------ */
+
+struct member {
+	__u64 session;
+	__u32 pid; /* tgid, initial pid namespace */
+	__u32 tid;
+};
+
+const struct member *unused_member __attribute__((unused));
+
+SEC("iter/task")
+int members(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct member m = {};
+	struct label *l;
+
+	if (!task || !task->bpf_storage)
+		return 0;
+	l = bpf_task_storage_get(&labels, task, 0, 0);
+	if (!l || l->role != ROLE_FENCED)
+		return 0;
+	m.session = l->session;
+	m.pid = task->tgid;
+	m.tid = task->pid;
+	bpf_seq_write(ctx->meta->seq, &m, sizeof(m));
+	return 0;
+}
+
+#endif

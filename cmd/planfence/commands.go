@@ -1,0 +1,9 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func commands(e *env) []*cobra.Command {
+	return []*cobra.Command{
+		newRun(e), newTask(e), newCheck(e), newVersion(e),
+	}
+}

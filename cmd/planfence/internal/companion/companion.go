@@ -1,0 +1,319 @@
+// Package companion is the userspace half of a session: it keeps the fence in
+// step with the plan and the active task, and turns the fence's events into
+// the block log.
+package companion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"planfence/cmd/planfence/internal/blocklog"
+	"planfence/cmd/planfence/internal/policy"
+	"planfence/loader"
+	"planfence/plan"
+)
+
+// Companion of one session. Fill the exported fields, then call Begin.
+type Companion struct {
+	Config    policy.Config
+	FixedTask string // --task or $ACTIVE_TASK: the file is not looked at
+	Audit     bool
+	Hardlinks bool
+	Stdio     []*os.File
+	Log       Sink                   // where records go
+	OnRecord  func(*blocklog.Record) // called for each record written, may be nil
+	Warn      func(string)           // for the operator, one line
+	Decorate  func(*blocklog.Record) // fills the session-start record, may be nil
+
+	fence   *loader.Fence
+	session *loader.Session
+	reader  *loader.Reader
+	name    string
+
+	mu           sync.Mutex
+	plan         *plan.Plan
+	policy       *policy.Policy
+	generation   uint64
+	byGeneration map[uint64]scopeInForce
+	staleSince   time.Time
+	staleWhy     string
+
+	fold   folder
+	lost   uint64
+	blocks uint64
+	bad    bool // the log failed, and that has been told
+}
+
+// Sink takes records.
+type Sink interface {
+	Write(*blocklog.Record) error
+	Close() error
+}
+
+type scopeInForce struct {
+	plan   *plan.Plan
+	policy *policy.Policy
+}
+
+// Name returns how people call the session: s-XXXXXXXX.
+func Name(id uint64) string { return fmt.Sprintf("s-%08x", uint32(id>>32)^uint32(id)) }
+
+// Begin puts the first scope in force in a new session of the fence. The caller
+// holds [loader.Lock].
+func (c *Companion) Begin(f *loader.Fence, p *plan.Plan, id string) error {
+	s, err := f.NewSession()
+	if err != nil {
+		return err
+	}
+	c.fence, c.session, c.reader, c.name = f, s, s.NewReader(), Name(s.ID)
+	c.byGeneration = map[uint64]scopeInForce{}
+	if err := c.apply(p, id); err != nil {
+		return errors.Join(err, s.End())
+	}
+	return nil
+}
+
+// SessionName returns the session's name.
+func (c *Companion) SessionName() string { return c.name }
+
+// Session returns the session.
+func (c *Companion) Session() *loader.Session { return c.session }
+
+// Task returns the active id, "" for none.
+func (c *Companion) Task() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.policy.TaskID
+}
+
+// Kind returns what the scope in force rests on.
+func (c *Companion) Kind() policy.Kind {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.policy.Kind
+}
+
+// Plan returns the plan in force.
+func (c *Companion) Plan() *plan.Plan {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.plan
+}
+
+// Discard reads and drops the events so far and returns how many there were:
+// those of the canary.
+func (c *Companion) Discard() (n int) {
+	for {
+		if _, err := c.reader.Read(10 * time.Millisecond); err != nil {
+			return n
+		}
+		n++
+	}
+}
+
+// Start tells the log that the session begins.
+func (c *Companion) Start() {
+	r := c.note("session-start", "")
+	if c.Decorate != nil {
+		c.Decorate(r)
+	}
+	c.write(r)
+}
+
+// poll is how often the ring is looked at; the programs do not wake anybody.
+const poll = 50 * time.Millisecond
+
+// Run reads events until ctx ends, then drains what is left.
+func (c *Companion) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		c.drain(poll)
+		c.flush(false)
+	}
+	c.drain(0)
+	c.flush(true)
+	c.tellLost()
+}
+
+// drain reads until the ring is empty, waiting once for at most wait.
+func (c *Companion) drain(wait time.Duration) {
+	batch := c.newBatch()
+	for {
+		e, err := c.reader.Read(wait)
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, os.ErrClosed) {
+			return
+		}
+		if err != nil {
+			c.Warn(fmt.Sprintf("an event could not be read: %v", err))
+			return
+		}
+		c.event(batch, e)
+		wait = 0
+	}
+}
+
+// batch holds what is looked up once for a run of events.
+type batch struct {
+	offset time.Duration // wall clock minus CLOCK_BOOTTIME
+	mounts []mount
+}
+
+func (c *Companion) newBatch() *batch {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
+	return &batch{offset: time.Duration(time.Now().UnixNano()) - time.Duration(ts.Nano())}
+}
+
+func (b *batch) path(p loader.Path) string {
+	if !p.Known() {
+		return ""
+	}
+	if p.Anchor != "" {
+		return p.String()
+	}
+	if b.mounts == nil {
+		b.mounts, _ = mounts()
+	}
+	return locate(b.mounts, p)
+}
+
+func (c *Companion) event(b *batch, e *loader.Event) {
+	c.mu.Lock()
+	in, ok := c.byGeneration[e.Generation]
+	if !ok {
+		in = scopeInForce{c.plan, c.policy}
+	}
+	c.mu.Unlock()
+	uid := e.UID
+	r := &blocklog.Record{
+		Time: blocklog.Stamp(time.Unix(0, int64(b.offset+e.Boot))), Kind: "block", Seq: e.Seq,
+		Session: c.name, Task: in.policy.TaskID, Generation: e.Generation, Verdict: "block",
+		Op: e.Op, Reason: e.Reason, Errno: "EACCES", PID: e.PID, TID: e.TID, NSPID: e.NSPID,
+		PPID: e.PPID, UID: &uid, Comm: strings.ToValidUTF8(e.Comm, "?"), Exe: strings.ToValidUTF8(e.Exe, "?"), Count: 1,
+	}
+	if e.Would {
+		r.Verdict, r.Errno = "would-block", ""
+	}
+	path, path2 := b.path(e.Path), b.path(e.Path2)
+	blocklog.SetPath(&r.Path, &r.PathBytes, path)
+	blocklog.SetPath(&r.Path2, &r.Path2Bytes, path2)
+	r.Rel, r.Rel2 = c.rel(r.Path), c.rel(r.Path2)
+	judged := path
+	if e.Second {
+		judged = path2
+	}
+	if r.Reason == "scope" {
+		if _, ok := c.Config.Protected(in.plan, in.policy.TaskID, judged); ok {
+			r.Reason = "protected"
+		}
+	}
+	r.Owner = c.owners(in, judged)
+	c.fold.add(e, r, time.Now())
+}
+
+func (c *Companion) rel(path string) string {
+	if path == c.Config.Root {
+		return "."
+	}
+	if rel, ok := strings.CutPrefix(path, strings.TrimSuffix(c.Config.Root, "/")+"/"); ok {
+		return rel
+	}
+	return ""
+}
+
+// owners returns the other tasks in whose scope a path lies.
+func (c *Companion) owners(in scopeInForce, path string) []string {
+	rel := c.rel(path)
+	if rel == "" || rel == "." {
+		return nil
+	}
+	return in.plan.Owners(rel, in.policy.TaskID)
+}
+
+func (c *Companion) flush(force bool) {
+	for _, r := range c.fold.ripe(time.Now(), force) {
+		c.blocks += r.Count
+		c.write(r)
+	}
+	if n, err := c.session.Counts(); err == nil && n.Lost > c.lost {
+		c.tellLost()
+	}
+}
+
+// tellLost writes down how many events found no room.
+func (c *Companion) tellLost() {
+	n, err := c.session.Counts()
+	if err != nil || n.Lost <= c.lost {
+		return
+	}
+	r := c.note("lost", fmt.Sprintf("%d refusals were made but not recorded one by one: the ring was full", n.Lost-c.lost))
+	r.Lost = n.Lost - c.lost
+	c.lost = n.Lost
+	c.write(r)
+}
+
+func (c *Companion) note(kind, message string) *blocklog.Record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := &blocklog.Record{Time: blocklog.Stamp(time.Now()), Kind: kind, Session: c.name, Generation: c.generation, Message: message}
+	if c.policy != nil {
+		r.Task = c.policy.TaskID
+	}
+	return r
+}
+
+func (c *Companion) write(r *blocklog.Record) {
+	if err := c.Log.Write(r); err != nil {
+		if !c.bad {
+			c.bad = true
+			c.Warn(fmt.Sprintf("%v; the fence holds, but blocks are not recorded", err))
+		}
+	} else if c.bad {
+		c.bad = false
+		c.Warn("the log can be written again")
+	}
+	if c.OnRecord != nil {
+		c.OnRecord(r)
+	}
+}
+
+// stale notes that plan and scope are out of step, once.
+func (c *Companion) stale(err error) {
+	c.mu.Lock()
+	first := c.staleWhy != err.Error()
+	if c.staleWhy == "" {
+		c.staleSince = time.Now()
+	}
+	c.staleWhy = err.Error()
+	c.mu.Unlock()
+	if first {
+		c.write(c.note("sync-error", err.Error()))
+		c.Warn(fmt.Sprintf("the last good scope stays in force: %v", err))
+	}
+}
+
+// End tells the log that the session ended and takes it away if no process is
+// left; [loader.ErrBusy] otherwise. The caller holds [loader.Lock].
+func (c *Companion) End(exit int) error {
+	r := c.note("session-end", "")
+	r.Exit = &exit
+	n, err := c.session.Counts()
+	if err == nil {
+		for _, v := range n.Refused {
+			r.Blocks += v
+		}
+		r.Lost = n.Lost
+	}
+	c.write(r)
+	return c.session.End()
+}
+
+// StateDir returns where the session keeps its files.
+func StateDir(name string) string { return filepath.Join(loader.StateDir, "sessions", name) }

@@ -1,0 +1,266 @@
+// Package policy puts together what one session may write: the task's scope,
+// the operator's allowances, git's state, profiles, and what the fence itself
+// stands on. It needs both plans and the disk, so it fits neither package plan
+// nor package loader.
+package policy
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"planfence/plan"
+)
+
+// Config is what an operator chose for a session. All paths are absolute and
+// resolved.
+type Config struct {
+	Root     string   `json:"root"`
+	Plan     string   `json:"plan"`      // the plan file
+	TaskFile string   `json:"task_file"` // the active-task file
+	Log      string   `json:"log"`       // "" : no file
+	Allow    []string `json:"allow"`     // as given with --allow
+	Profiles []string `json:"profiles"`
+	Git      bool     `json:"git"`      // git's state is writable
+	Siblings bool     `json:"siblings"` // saving through a sibling is allowed
+	Idle     string   `json:"idle"`     // open or closed: with no active task
+	TempDir  string   `json:"temp_dir"` // the session's private directory
+	State    string   `json:"state"`    // planfence's own directory
+	Binary   string   `json:"binary"`   // the planfence executable
+	Home     string   `json:"home"`     // the user's, for profiles
+	GitHub   []string `json:"github"`   // command files of a GitHub job
+	Sockets  []string `json:"sockets"`  // patterns of control sockets
+}
+
+// Kind says what a session's scope rests on at the moment.
+type Kind string
+
+// Kinds of a scope.
+const (
+	Task    Kind = "task"    // a task of the plan is active
+	Idle    Kind = "idle"    // none is: only what is protected is refused
+	Closed  Kind = "closed"  // none is, and the session is closed then
+	Unknown Kind = "unknown" // the active id is not in the plan
+)
+
+// Groups of the compiled table.
+const (
+	System  = 0 // absolute paths
+	Project = 1 // relative to the root
+	Sockets = 2 // control sockets, by the end of their path
+)
+
+// Policy is a compiled scope with the reasons behind it.
+type Policy struct {
+	Kind   Kind
+	TaskID string
+	Table  *plan.Table
+	groups []plan.Group
+	labels [][]string
+}
+
+// ActiveTask tells an id's kind; t is nil unless the kind is Task.
+func ActiveTask(p *plan.Plan, id, idle string) (Kind, *plan.Task) {
+	if id == "" {
+		if idle == "closed" {
+			return Closed, nil
+		}
+		return Idle, nil
+	}
+	if t := p.Task(id); t != nil {
+		return Task, t
+	}
+	return Unknown, nil
+}
+
+// Compile builds the policy for the active id ("" for none).
+func (c *Config) Compile(p *plan.Plan, id string) (*Policy, error) {
+	kind, task := ActiveTask(p, id, c.Idle)
+	pol := &Policy{Kind: kind, TaskID: id}
+	var sys, proj []plan.Rule
+	var sysWhy, projWhy []string
+	system := func(why string, e plan.Entry, base string) {
+		sys = append(sys, plan.Rule{Entry: e, Base: base})
+		sysWhy = append(sysWhy, why)
+	}
+	literal := func(why, path string, below bool) {
+		system(why, plan.LiteralEntry(strings.TrimPrefix(path, "/"), below), "")
+	}
+	deny := func(why, path string, below bool) {
+		system(why, plan.LiteralExclude(strings.TrimPrefix(path, "/"), below), "")
+	}
+
+	if kind == Idle {
+		system("no active task", plan.Everything, "")
+	}
+	literal("shared memory", "/dev/shm", true)
+	if c.TempDir != "" {
+		literal("the session's temporary directory", c.TempDir, true)
+	}
+	for _, a := range c.Allow {
+		e, err := AllowEntry(a, c.Root)
+		if err != nil {
+			return nil, fmt.Errorf("--allow %s: %w", a, err)
+		}
+		system("--allow "+a, e, "")
+	}
+	if c.Git {
+		for _, g := range gitRules(c.Root) {
+			system(g.why, g.entry, g.base)
+		}
+	}
+	for _, r := range profileRules(c) {
+		system(r.why, r.entry, r.base)
+	}
+	// What the fence stands on. Exclusions win over everything above.
+	for _, d := range c.protected(task) {
+		deny("protected: "+d.what, d.path, d.below)
+	}
+	deny("protected: kernel settings", "/proc/sys", true)
+	deny("protected: kernel settings", "/proc/sysrq-trigger", false)
+	deny("protected: kernel settings", "/sys", true)
+
+	if task != nil {
+		for _, e := range task.Scope {
+			proj = append(proj, plan.Rule{Entry: e, Siblings: c.Siblings && !e.Exclude && c.namesFile(e)})
+			projWhy = append(projWhy, e.Text)
+		}
+	}
+	var socks []plan.Rule
+	for _, s := range c.Sockets {
+		e, err := plan.ParseEntry(s, plan.ParseOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("control socket %s: %w", s, err)
+		}
+		socks = append(socks, plan.Rule{Entry: e})
+	}
+	pol.groups = []plan.Group{
+		{Rules: sys, Inherit: -1},
+		{Rules: proj, Inherit: System, Path: c.Root},
+		{Rules: socks, Inherit: -1},
+	}
+	pol.labels = [][]string{sysWhy, projWhy, c.Sockets}
+	t, err := plan.Compile(pol.groups, plan.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	pol.Table = t
+	return pol, nil
+}
+
+// namesFile reports whether a literal entry names a file: it is no directory today.
+func (c *Config) namesFile(e plan.Entry) bool {
+	path, ok := e.Literal()
+	if !ok {
+		return false
+	}
+	st, err := os.Stat(filepath.Join(c.Root, path))
+	return err != nil || !st.IsDir()
+}
+
+// AllowEntry parses what --allow takes: a literal path or a scope-style pattern,
+// absolute or relative to the root.
+func AllowEntry(text, root string) (plan.Entry, error) {
+	if !strings.HasPrefix(text, "/") {
+		text = filepath.Join(root, "/") + "/" + text
+	}
+	e, err := plan.ParseEntry(text, plan.ParseOptions{Root: "/"})
+	if err != nil {
+		return e, err
+	}
+	if e.Exclude {
+		return e, fmt.Errorf("an allowance cannot exclude")
+	}
+	return e, nil
+}
+
+type protected struct {
+	what, path string
+	below      bool
+}
+
+// protected lists what no scope opens. The plan is left out for a task whose
+// scope names it literally.
+func (c *Config) protected(task *plan.Task) []protected {
+	out := []protected{
+		{"the active-task file", c.TaskFile, false},
+		{"the state of sessions", c.State, true},
+		{"the planfence program", c.Binary, false},
+	}
+	if c.Log != "" {
+		out = append(out, protected{"the block log", c.Log, false})
+		for i := range 9 { // rotated logs
+			out = append(out, protected{"the block log", fmt.Sprintf("%s.%d", c.Log, i+1), false},
+				protected{"the block log", fmt.Sprintf("%s.%d.gz", c.Log, i+1), false})
+		}
+	}
+	if !c.namesPlan(task) {
+		out = append(out, protected{"the plan", c.Plan, false})
+	}
+	return slices.DeleteFunc(out, func(p protected) bool { return p.path == "" })
+}
+
+func (c *Config) namesPlan(task *plan.Task) bool {
+	if task == nil {
+		return false
+	}
+	rel, err := filepath.Rel(c.Root, c.Plan)
+	if err != nil {
+		return false
+	}
+	for _, e := range task.Scope {
+		if path, ok := e.Literal(); ok && !e.Exclude && path == rel {
+			return true
+		}
+	}
+	return false
+}
+
+// Start returns the table's state at an absolute directory.
+func (p *Policy) Start(root, dir string) plan.State {
+	if dir == root {
+		return p.Table.Start[Project]
+	}
+	if rel, ok := strings.CutPrefix(dir, root+"/"); ok {
+		return p.Table.Walk(p.Table.Start[Project], "/"+rel)
+	}
+	if dir == "/" {
+		return p.Table.Start[System]
+	}
+	return p.Table.Walk(p.Table.Start[System], dir)
+}
+
+// Need is what a path must be for an operation.
+type Need int
+
+// Needs, as the fence has them.
+const (
+	Self Need = iota // in scope
+	Dir              // in scope, or a directory in which something could be
+	Tree             // in scope with everything below
+)
+
+// Allowed judges an absolute, resolved path as the kernel would.
+func (p *Policy) Allowed(root, path string, need Need) bool {
+	t, s := p.Table, p.Start(root, path)
+	switch need {
+	case Dir:
+		return t.End(s) == plan.Accept || t.LiveBelow(s)
+	case Tree:
+		return t.AllBelow(s)
+	}
+	return t.End(s) != plan.Dead
+}
+
+// Protected reports whether a path is refused because the fence stands on it,
+// and what it is.
+func (c *Config) Protected(p *plan.Plan, taskID, path string) (string, bool) {
+	for _, d := range c.protected(p.Task(taskID)) {
+		if path == d.path || d.below && strings.HasPrefix(path, d.path+"/") {
+			return d.what, true
+		}
+	}
+	return "", false
+}

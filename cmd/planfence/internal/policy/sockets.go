@@ -1,0 +1,20 @@
+package policy
+
+// ControlSockets are unix sockets of daemons that run commands for whoever may
+// connect: a fenced process may not. Patterns match the end of the socket's
+// path inside the file system that holds it (/run is often one of its own).
+var ControlSockets = []string{
+	"**/docker.sock",
+	"**/containerd.sock",
+	"**/containerd/containerd.sock.ttrpc",
+	"**/podman.sock",
+	"**/crio.sock",
+	"**/buildkitd.sock",
+	"**/systemd/private",
+	"**/user/*/bus",
+	"bus", // the user bus where /run/user/UID is a file system of its own
+	"**/dbus/system_bus_socket",
+	"**/dbus-1/*",
+	"**/atd.sock",
+	"**/cron*.sock",
+}
