@@ -401,6 +401,12 @@ int BPF_PROG(task_alloc, struct task_struct *task, unsigned long clone_flags, in
 
 /* ---- hooks: files ------------------------------------------------------- */
 
+/* The kernel's own hash and length of a name, as d_name.hash_len (not loadable whole on 6.1). */
+static __always_inline __u64 name_key(struct dentry *d)
+{
+	return (__u64)d->d_name.len << 32 | d->d_name.hash;
+}
+
 HOOK(file_open)
 int BPF_PROG(file_open, struct file *file, int ret)
 {
@@ -423,7 +429,7 @@ int BPF_PROG(file_open, struct file *file, int ret)
 		return file->f_mode & FMODE_WRITE ? refuse_blind(l, OP_OPEN) : 0;
 	d = file->f_path.dentry;
 	pending = l->pending_parent && l->pending_parent == (__u64)d->d_parent &&
-		  l->pending_hash == d->d_name.hash_len;
+		  l->pending_hash == name_key(d);
 	if (pending) {
 		l->pending_parent = 0;
 		/* The create was real (only an auditing session gets here): told already. */
@@ -538,7 +544,7 @@ int BPF_PROG(path_mknod, const struct path *dir, struct dentry *dentry, unsigned
 		return 0; /* in scope, or the kernel's own */
 	if (op == OP_CREATE) {
 		l->pending_parent = (__u64)dentry->d_parent;
-		l->pending_hash = dentry->d_name.hash_len;
+		l->pending_hash = name_key(dentry);
 		if (in_lookup(dentry))
 			flags = EVENT_TENTATIVE;
 		else if (!(sc->h.flags & SCOPE_AUDIT))

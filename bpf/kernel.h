@@ -85,6 +85,7 @@ enum dentry_flags {
 /* Limits of the kernel that loop bounds mirror. */
 #define NAME_MAX 255
 #define PATH_MAX 4096
+#define MAX_PID_NS_LEVEL 32
 
 /* Super block magics, include/uapi/linux/magic.h. */
 #define PROC_SUPER_MAGIC 0x9fa0
@@ -107,13 +108,8 @@ enum dentry_flags {
 #define PF_IO_WORKER 0x10
 
 struct qstr {
-	union {
-		struct {
-			u32 hash;
-			u32 len;
-		};
-		u64 hash_len;
-	};
+	u32 hash;
+	u32 len;
 	const unsigned char *name;
 } CORE;
 

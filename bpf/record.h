@@ -25,7 +25,7 @@ static __always_inline void fill_event(struct event *e, struct task_struct *task
 				       __u32 flags, __u32 arg)
 {
 	struct pid *pid = task->thread_pid;
-	__u32 level = 0;
+	__u64 at;
 	__u64 id = bpf_get_current_pid_tgid();
 
 	e->seq = seq;
@@ -37,11 +37,11 @@ static __always_inline void fill_event(struct event *e, struct task_struct *task
 	e->ppid = task->real_parent->tgid;
 	e->uid = task->cred->uid.val;
 	/* The number in the innermost pid namespace: numbers[] is as long as level. */
-	level = pid->level;
+	at = (__u64)pid->level * bpf_core_type_size(struct upid);
+	if (at > MAX_PID_NS_LEVEL * 64)
+		at = 0;
 	e->nspid = 0;
-	bpf_probe_read_kernel(&e->nspid, sizeof(e->nspid),
-			      (const void *)pid + OFF(pid, numbers) +
-				      (level & 31) * bpf_core_type_size(struct upid));
+	bpf_probe_read_kernel(&e->nspid, sizeof(e->nspid), (const void *)pid + OFF(pid, numbers) + at);
 	e->arg = arg;
 	e->flags = flags;
 	e->op = op;
