@@ -205,7 +205,7 @@ func load(dir string, m Mode) (f *Fence, err error) {
 	}
 	defer coll.Close()
 
-	aside := dir + ".new"
+	aside := dir + "-new" // no dots: bpffs reserves them
 	if err := os.RemoveAll(aside); err != nil {
 		return nil, fmt.Errorf("remove %s: %w", aside, err)
 	}
@@ -290,12 +290,18 @@ func openPinned(dir string, m Mode) (*Fence, error) {
 			}
 			f.maps[name] = mp
 		case "iter":
-			l, err := link.LoadPinnedIter(path, nil)
+			l, err := link.LoadPinnedLink(path, nil)
 			if err != nil {
 				f.Close()
 				return nil, fmt.Errorf("open %s: %w", path, err)
 			}
-			f.iter = l
+			it, ok := l.(*link.Iter)
+			if !ok {
+				l.Close()
+				f.Close()
+				return nil, fmt.Errorf("open %s: it is no iterator", path)
+			}
+			f.iter = it
 		case "link":
 			l, err := link.LoadPinnedLink(path, nil)
 			if err != nil {

@@ -103,6 +103,15 @@ func (s *Session) Label(pidfd int) error {
 	return nil
 }
 
+// Reset sets the session's totals and the events' numbering back to nothing:
+// what the canary did is no part of the run. Nothing else may be fenced yet.
+func (s *Session) Reset() error {
+	if err := s.f.maps["sessions"].Put(s.Slot, bpf.LsmSessionRow{Session: s.ID}); err != nil {
+		return fmt.Errorf("reset session slot %d: %w", s.Slot, err)
+	}
+	return nil
+}
+
 // Members returns the processes of every session, by session id.
 func (f *Fence) Members() (map[uint64][]Member, error) {
 	r, err := f.iter.Open()

@@ -81,8 +81,7 @@ func Compile(groups []Group, l Limits) (*Table, error) {
 	a := &d.dfa
 	a.splitSlashes()
 	a.trim()
-	class, classes := a.classify()
-	a.minimize(&class, classes)
+	a.minimize()
 	t, err := a.pack(l)
 	if err != nil {
 		return nil, tooComplex(groups, d.blame(), err.Error())

@@ -1,186 +1,228 @@
 package plan
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
-// partition is a set of numbers divided into blocks, refined by marking members
-// of blocks and splitting.
+// minimize merges states that nothing tells apart. States start in one block for
+// each kind of end and are told apart by their signature: the row with each
+// target replaced by its block. When a block falls apart its largest part keeps
+// the name, so a state is looked at again only if a target of it got into a part
+// at most half as large: log n times for each edge.
+func (d *dfa) minimize() {
+	p := newPartition(d)
+	preds := d.reverse()
+	for len(p.todo) > 0 {
+		b := p.todo[len(p.todo)-1]
+		p.todo = p.todo[:len(p.todo)-1]
+		for id := p.refine(b); int(id) < len(p.first); id++ {
+			for _, s := range p.elems[p.first[id]:p.past[id]] {
+				for _, f := range preds.from[preds.off[s]:preds.off[s+1]] {
+					p.touch(f / 2)
+				}
+			}
+		}
+	}
+	d.merge(p)
+}
+
+// partition is the rows of an automaton, divided into blocks. The rows of a block
+// whose signature may have changed come first in it.
 type partition struct {
-	elems  []int32 // members, block by block
-	loc    []int32 // where a member is in elems
-	block  []int32 // of a member
-	first  []int32 // of a block in elems
-	past   []int32
-	marked []int32 // number of marked members; they come first in the block
-	hit    []int32 // blocks with marks
+	d       *dfa
+	elems   []int32 // rows, block by block
+	loc     []int32 // where a row is in elems
+	block   []int32 // of a row
+	first   []int32 // of a block in elems
+	past    []int32
+	touched []int32 // number of touched rows of a block
+	todo    []int32 // blocks with touched rows
+	sigs    []signature
 }
 
-func newPartition(n int) *partition {
-	p := &partition{elems: make([]int32, n), loc: make([]int32, n), block: make([]int32, n)}
-	for i := range n {
-		p.elems[i], p.loc[i] = int32(i), int32(i)
-	}
-	if n > 0 {
-		p.addBlock(0, int32(n))
-	}
-	return p
-}
-
-func (p *partition) addBlock(first, past int32) {
-	p.first, p.past, p.marked = append(p.first, first), append(p.past, past), append(p.marked, 0)
-}
-
-func (p *partition) mark(e int32) {
-	b := p.block[e]
-	to := p.first[b] + p.marked[b]
-	if p.loc[e] < to {
-		return // is marked
-	}
-	from := p.loc[e]
-	other := p.elems[to]
-	p.elems[from], p.loc[other] = other, from
-	p.elems[to], p.loc[e] = e, to
-	if p.marked[b] == 0 {
-		p.hit = append(p.hit, b)
-	}
-	p.marked[b]++
-}
-
-// split divides every block with marks into marked and unmarked; the smaller part
-// becomes a new block.
-func (p *partition) split() {
-	for _, b := range p.hit {
-		first, mid, past := p.first[b], p.first[b]+p.marked[b], p.past[b]
-		p.marked[b] = 0
-		if mid == past {
-			continue
-		}
-		id := int32(len(p.first))
-		if mid-first <= past-mid {
-			p.addBlock(first, mid)
-			p.first[b] = mid
-		} else {
-			p.addBlock(mid, past)
-			p.past[b] = mid
-		}
-		for _, e := range p.elems[p.first[id]:p.past[id]] {
-			p.block[e] = id
-		}
-	}
-	p.hit = p.hit[:0]
-}
-
-// minimize merges states that nothing tells apart, by refining states and
-// transitions in turn: transitions are told apart by their class and the block
-// they lead to, states by the transitions they have. Time is m log m for m
-// transitions (a row has one for each class that it does not send to Dead).
-func (d *dfa) minimize(class *[256]uint16, classes int) {
-	rows := len(d.end)
-	// One more state stands for All.
-	states := newPartition(rows + 1)
-	for _, kind := range []State{Accept, Sibling} {
+func newPartition(d *dfa) *partition {
+	n := len(d.end)
+	p := &partition{d: d, elems: make([]int32, 0, n), loc: make([]int32, n), block: make([]int32, n)}
+	for _, kind := range []State{Dead, Accept, Sibling} {
+		first := len(p.elems)
 		for i, e := range d.end {
 			if e == kind {
-				states.mark(int32(i))
+				p.loc[i] = int32(len(p.elems))
+				p.elems = append(p.elems, int32(i))
 			}
 		}
-		states.split()
-	}
-	states.mark(int32(rows))
-	states.split()
-
-	var tail, head []int32
-	var label []uint16
-	var last uint16
-	for i := range rows {
-		for _, x := range d.edges[d.off[i]:d.off[i+1]] {
-			to := x.to - firstRow
-			if x.to == idAll {
-				to = int32(rows)
-			}
-			last = 0xFFFF
-			for b := int(x.lo); b <= int(x.hi); b++ {
-				// Bytes of a class need not be neighbours: its first stands for it.
-				if c := class[b]; c&firstOfClass != 0 && c != last {
-					tail, head, label = append(tail, int32(i)), append(head, to), append(label, c&^firstOfClass)
-					last = c
-				}
-			}
+		if len(p.elems) > first {
+			p.addBlock(int32(first), int32(len(p.elems)))
 		}
 	}
-	cords := sortedByLabel(label, classes)
-	in := inbound(head, rows+1)
-	for c, b := 0, 1; c < len(cords.first); c++ {
-		for _, e := range cords.elems[cords.first[c]:cords.past[c]] {
-			states.mark(tail[e])
-		}
-		states.split()
-		for ; b < len(states.first); b++ {
-			for _, s := range states.elems[states.first[b]:states.past[b]] {
-				for _, e := range in.edges[in.off[s]:in.off[s+1]] {
-					cords.mark(e)
-				}
-			}
-			cords.split()
-		}
-	}
-	d.merge(states)
-}
-
-// firstOfClass flags the first byte of a class in the table of classes.
-const firstOfClass = 0x8000
-
-func sortedByLabel(label []uint16, classes int) *partition {
-	p := &partition{elems: make([]int32, len(label)), loc: make([]int32, len(label)), block: make([]int32, len(label))}
-	count := make([]int32, classes+1)
-	for _, l := range label {
-		count[l+1]++
-	}
-	for i := 1; i <= classes; i++ {
-		count[i] += count[i-1]
-	}
-	blockOf := make([]int32, classes)
-	for l := range classes {
-		if count[l] < count[l+1] {
-			blockOf[l] = int32(len(p.first))
-			p.addBlock(count[l], count[l+1])
-		}
-	}
-	at := slices.Clone(count)
-	for i, l := range label {
-		p.elems[at[l]], p.loc[i], p.block[i] = int32(i), at[l], blockOf[l]
-		at[l]++
+	for row := range n {
+		p.touch(int32(row))
 	}
 	return p
 }
 
-type inEdges struct{ off, edges []int32 }
+// addBlock names a part of elems.
+func (p *partition) addBlock(first, past int32) {
+	id := int32(len(p.first))
+	p.first, p.past, p.touched = append(p.first, first), append(p.past, past), append(p.touched, 0)
+	for _, e := range p.elems[first:past] {
+		p.block[e] = id
+	}
+}
 
-func inbound(head []int32, states int) inEdges {
-	in := inEdges{make([]int32, states+2), make([]int32, len(head))}
-	for _, h := range head {
-		in.off[h+2]++
+func (p *partition) touch(row int32) {
+	b := p.block[row]
+	to, from := p.first[b]+p.touched[b], p.loc[row]
+	if from < to {
+		return
 	}
-	for i := 2; i < len(in.off); i++ {
-		in.off[i] += in.off[i-1]
+	if p.touched[b] == 0 {
+		p.todo = append(p.todo, b)
 	}
-	for e, h := range head {
-		in.edges[in.off[h+1]] = int32(e)
-		in.off[h+1]++
+	p.swap(from, to)
+	p.touched[b]++
+}
+
+func (p *partition) swap(i, j int32) {
+	a, b := p.elems[i], p.elems[j]
+	p.elems[i], p.elems[j], p.loc[a], p.loc[b] = b, a, j, i
+}
+
+// signature is a row of a block with a hash of what it does.
+type signature struct {
+	hash uint64
+	row  int32
+}
+
+// refine divides a block by its rows' signatures. New blocks are numbered from
+// the one returned.
+func (p *partition) refine(b int32) int32 {
+	fresh := int32(len(p.first))
+	first, touched, past := p.first[b], p.touched[b], p.past[b]
+	p.touched[b] = 0
+	if past-first == 1 {
+		return fresh
 	}
-	return in
+	p.sigs = p.sigs[:0]
+	for _, row := range p.elems[first : first+touched] {
+		p.sigs = append(p.sigs, signature{p.hash(row), row})
+	}
+	// Untouched rows still agree with each other: one speaks for all.
+	rest := past - first - touched
+	if rest > 0 {
+		row := p.elems[first+touched]
+		p.sigs = append(p.sigs, signature{p.hash(row), row})
+	}
+	slices.SortFunc(p.sigs, func(x, y signature) int {
+		if x.hash != y.hash {
+			return cmp.Compare(x.hash, y.hash)
+		}
+		return p.compare(x.row, y.row)
+	})
+	// The rows that agree with the untouched go last, next to them.
+	parts := [][]signature{}
+	var last []signature
+	for i := 0; i < len(p.sigs); {
+		j := i + 1
+		for j < len(p.sigs) && p.sigs[i].hash == p.sigs[j].hash && p.compare(p.sigs[i].row, p.sigs[j].row) == 0 {
+			j++
+		}
+		part := p.sigs[i:j]
+		if rest > 0 && slices.ContainsFunc(part, func(s signature) bool { return p.loc[s.row] >= first+touched }) {
+			last = part
+		} else {
+			parts = append(parts, part)
+		}
+		i = j
+	}
+	at := first
+	bounds := []int32{first}
+	for _, part := range parts {
+		for _, s := range part {
+			p.swap(p.loc[s.row], at)
+			at++
+		}
+		bounds = append(bounds, at)
+	}
+	_ = last // stays where it is: from at to past
+	if rest > 0 {
+		bounds = append(bounds, past)
+	}
+	largest := 0
+	for i := range len(bounds) - 1 {
+		if bounds[i+1]-bounds[i] > bounds[largest+1]-bounds[largest] {
+			largest = i
+		}
+	}
+	p.first[b], p.past[b] = bounds[largest], bounds[largest+1]
+	for i := range len(bounds) - 1 {
+		if i != largest {
+			p.addBlock(bounds[i], bounds[i+1])
+		}
+	}
+	return fresh
+}
+
+// target is the block of an edge's target; All is a block of its own.
+func (p *partition) target(to int32) int32 {
+	if to == idAll {
+		return -1
+	}
+	return p.block[to-firstRow]
+}
+
+// next returns the edge at i as a signature has it, with the edges behind it that
+// go on to the same block, and the index behind those.
+func (p *partition) next(row []dfaEdge, i int) (dfaEdge, int) {
+	x := row[i]
+	x.to = p.target(x.to)
+	for i++; i < len(row) && int(row[i].lo) == int(x.hi)+1 && p.target(row[i].to) == x.to; i++ {
+		x.hi = row[i].hi
+	}
+	return x, i
+}
+
+func (p *partition) hash(row int32) uint64 {
+	h := uint64(0)
+	edges := p.d.row(row + firstRow)
+	for i := 0; i < len(edges); {
+		var x dfaEdge
+		x, i = p.next(edges, i)
+		h = mix(h ^ (uint64(x.lo)<<8 | uint64(x.hi) | uint64(uint32(x.to))<<16))
+	}
+	return h
+}
+
+// compare orders two rows by what they do; 0 means the same.
+func (p *partition) compare(a, b int32) int {
+	if a == b {
+		return 0
+	}
+	x, y := p.d.row(a+firstRow), p.d.row(b+firstRow)
+	i, j := 0, 0
+	for i < len(x) && j < len(y) {
+		var e, f dfaEdge
+		e, i = p.next(x, i)
+		f, j = p.next(y, j)
+		if c := cmp.Or(int(e.lo)-int(f.lo), int(e.hi)-int(f.hi), int(e.to)-int(f.to)); c != 0 {
+			return c
+		}
+	}
+	return (len(x) - i) - (len(y) - j)
 }
 
 // merge rebuilds the automaton from blocks of its states, in the order in which
 // they are reached from the starts, so that the result depends on nothing else.
-func (d *dfa) merge(states *partition) {
-	number := make([]int32, len(states.first)) // block -> new id, 0 for none
-	number[states.block[len(d.end)]] = idAll
+func (d *dfa) merge(p *partition) {
+	number := make([]int32, len(p.first)) // block -> new id, 0 for none
+	number[p.block[len(d.end)]] = idAll
 	var order []int32 // new row -> an old row
 	id := func(old int32) int32 {
 		if old < firstRow {
 			return old
 		}
-		b := states.block[old-firstRow]
+		b := p.block[old-firstRow]
 		if number[b] == 0 {
 			number[b] = int32(len(order)) + firstRow
 			order = append(order, old-firstRow)
@@ -208,48 +250,3 @@ func (d *dfa) merge(states *partition) {
 	*d = out
 }
 
-// classify puts bytes that all states treat alike into one class; '/' and the
-// end of a path (byte 0) have their own. It returns class numbers, with
-// firstOfClass on the first byte of each, and their number.
-func (d *dfa) classify() (class [256]uint16, n int) {
-	// A byte's column is summed up as a number of 128 bits: each edge adds its
-	// own to the bytes it covers. An equal sum of different columns would be a
-	// collision of a 128-bit hash.
-	var sum [257][2]uint64
-	for i := range d.end {
-		for _, x := range d.edges[d.off[i]:d.off[i+1]] {
-			a := mix(uint64(i)<<32 | uint64(uint32(x.to)))
-			b := mix(a ^ 0x9E3779B97F4A7C15)
-			sum[x.lo][0] += a
-			sum[x.lo][1] += b
-			sum[int(x.hi)+1][0] -= a
-			sum[int(x.hi)+1][1] -= b
-		}
-	}
-	known := map[[2]uint64]uint16{}
-	var run [2]uint64
-	for b := range 256 {
-		run[0] += sum[b][0]
-		run[1] += sum[b][1]
-		c, ok := known[run]
-		if own := b == 0 || b == '/'; own || !ok {
-			c = uint16(n)
-			n++
-			class[b] = c | firstOfClass
-			if !own {
-				known[run] = c
-			}
-			continue
-		}
-		class[b] = c
-	}
-	return class, n
-}
-
-// mix spreads a number over 64 bits, one to one.
-func mix(x uint64) uint64 {
-	x += 0x9E3779B97F4A7C15
-	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
-	x = (x ^ x>>27) * 0x94D049BB133111EB
-	return x ^ x>>31
-}

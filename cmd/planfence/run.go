@@ -366,6 +366,9 @@ func (s *fenced) launch(fence *loader.Fence, tmp string) (*launch.Child, error) 
 		return fail(hinted(errors.New("the fence does not hold: the canary was not seen"), "run planfence doctor for the cause; nothing was started"))
 	}
 	s.c.Discard()
+	if err := s.c.Session().Reset(); err != nil {
+		return fail(err)
+	}
 	return child, nil
 }
 

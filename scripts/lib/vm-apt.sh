@@ -3,6 +3,7 @@
 # proxy), never written.
 
 # shellcheck shell=bash
+# shellcheck disable=SC2154 # options and paths are set by scripts/vm
 
 vm_suites=(bookworm bookworm-security trixie trixie-security trixie-backports forky)
 vm_keyring=/usr/share/keyrings/debian-archive-keyring.gpg

@@ -2,6 +2,7 @@
 # modules.img (an ext4 image of /usr/lib/modules). Sourced by scripts/vm.
 
 # shellcheck shell=bash
+# shellcheck disable=SC2154 # options and paths are set by scripts/vm
 
 # vm_kernel_packages: "VERSION PACKAGE" of every cloud kernel that the suites hold,
 # oldest first.
@@ -58,9 +59,10 @@ vm_kernel_unpack() {
 	rm -r "$dir/debs"
 }
 
-# vm_kernel_build LINE OUT: makes the kernel directory OUT.
+# vm_kernel_build LINE OUT: makes a kernel directory and the link OUT to it. A run
+# that has followed the link goes on with its directory when --update moves the link.
 vm_kernel_build() {
-	local line=$1 out=$2 work version package release modules file from
+	local line=$1 out=$2 work version package release modules file from made
 	vm_apt_update
 	read -r version package < <(vm_kernel_resolve "$line") || true
 	[ -n "${package:-}" ] ||
@@ -89,7 +91,10 @@ vm_kernel_build() {
 	vm_ext4 "$work/out/modules.img" "$work/tree/usr/lib/modules" 0
 	echo "$release" >"$work/out/release"
 	echo "$package $version" >"$work/out/package"
-	rm -rf "$out"
-	mv -T "$work/out" "$out"
+	made=$(mktemp -d "$out.XXXXXX")
+	mv -T "$work/out" "$made"
+	chmod 755 "$made"
+	ln -s "$(basename "$made")" "$work/link"
+	mv -T "$work/link" "$out"
 	rm -rf "$work"
 }

@@ -2,12 +2,13 @@
 # scripts/vm.
 
 # shellcheck shell=bash
+# shellcheck disable=SC2154 # options and paths are set by scripts/vm
 
 vm_root_suite=trixie
 vm_root_packages=(
-	acl attr bash bsdutils btrfs-progs bubblewrap busybox-static ca-certificates crun
-	e2fsprogs gcc git iproute2 kmod less libc6-dev libcap2-bin make nano nodejs npm
-	patch perl procps psmisc python3 rsync runc sed sqlite3 strace sudo tar tmux
+	acl attr bash bpftool bsdutils btrfs-progs bubblewrap busybox-static ca-certificates
+	crun e2fsprogs gcc git iproute2 kmod less libc6-dev libcap2-bin make nano nodejs npm
+	patch perl podman procps psmisc python3 rsync runc sed sqlite3 strace sudo tar tmux
 	util-linux vim xfsprogs zsh
 )
 
@@ -59,7 +60,7 @@ vm_root_build() {
 	while read -r option; do
 		options+=("--aptopt=$option")
 	done < <(apt-config dump | grep -E '^Acquire::(http|https)::' || true)
-	vm_say "building the root image (${#vm_root_packages[@]} packages, about two minutes)"
+	vm_say "building the root image (${#vm_root_packages[@]} packages, about a minute)"
 	vm_sources "$vm_root_suite" "$vm_root_suite-security" |
 		mmdebstrap --quiet --variant=minbase --architectures=amd64 \
 			--include="$(IFS=, && echo "${vm_root_packages[*]}")" \

@@ -1,0 +1,40 @@
+# Everything that is done with this repository goes through these targets; CI
+# runs the same ones. `make help` lists them.
+
+include scripts/versions
+
+CLANG      ?= clang-$(CLANG_MAJOR)
+LLVM_STRIP ?= llvm-strip-$(CLANG_MAJOR)
+VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+export CLANG LLVM_STRIP
+
+GO       = CGO_ENABLED=0 go
+GOFLAGS_ = -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
+
+.PHONY: help setup build generate check-generated test test-unit test-vm demo lint clean
+.DEFAULT_GOAL := build
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: ## install what build and tests need (Debian, as root)
+	scripts/setup
+
+build: bin/planfence ## build bin/planfence, a static binary
+
+.PHONY: bin/planfence
+bin/planfence:
+	$(GO) build $(GOFLAGS_) -o $@ ./cmd/planfence
+
+generate: ## compile the BPF programs and generate their Go side
+	go generate ./bpf
+
+check-generated: generate ## fail if what is committed is not what the sources give
+	git diff --exit-code -- bpf
+
+lint: ## gofmt and go vet
+	test -z "$$(gofmt -l bpf cmd loader plan)" || { gofmt -l bpf cmd loader plan; exit 1; }
+	go vet ./...
+
+clean: ## remove what was built
+	rm -rf bin
