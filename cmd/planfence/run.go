@@ -211,10 +211,9 @@ type fenced struct {
 	path  string
 	args  []string
 
-	c     *companion.Companion
-	state string
-	undo  []func()
-	mu    sync.Mutex // stderr lines
+	c    *companion.Companion
+	undo []func()
+	mu   sync.Mutex // stderr lines
 }
 
 func (s *fenced) say(format string, args ...any) {
@@ -246,6 +245,7 @@ func (s *fenced) start(p *project, id, fixed string) (err error) {
 
 	s.c = &companion.Companion{
 		Config: s.cfg, FixedTask: fixed, Audit: s.flags.mode == "audit", Hardlinks: s.flags.hardlinks == "allow",
+		About: companion.About{Mode: s.flags.mode, User: s.who.name, Version: version, Command: s.args},
 		Stdio: stdio(), Log: log, Warn: func(m string) { s.say("%s", m) },
 	}
 	if !s.flags.quiet {
@@ -319,12 +319,7 @@ func (s *fenced) raise(id string) (*loader.Fence, error) {
 // launch starts the command's process, labels it, and proves by a canary that
 // it is fenced.
 func (s *fenced) launch(fence *loader.Fence, tmp string) (*launch.Child, error) {
-	s.state = companion.StateDir(s.c.SessionName())
-	if err := os.MkdirAll(s.state, 0o755); err != nil {
-		return nil, fmt.Errorf("make the session's directory: %w", err)
-	}
-	s.undo = append(s.undo, func() { os.RemoveAll(s.state) })
-	canary := filepath.Join(s.state, "canary")
+	canary := filepath.Join(companion.StateDir(s.c.SessionName()), "canary")
 	if err := os.WriteFile(canary, nil, 0o600); err != nil {
 		return nil, fmt.Errorf("make the canary: %w", err)
 	}
@@ -337,7 +332,7 @@ func (s *fenced) launch(fence *loader.Fence, tmp string) (*launch.Child, error) 
 		return nil, err
 	}
 	child, err := launch.Start(launch.Spec{
-		Path: s.path, Args: s.args, Env: s.who.environment(tmp), Dir: dir, UID: s.who.uid, GID: s.who.gid,
+		Path: s.path, Args: s.args, Env: append(s.who.environment(tmp), "PLANFENCE_SESSION="+s.c.SessionName()), Dir: dir, UID: s.who.uid, GID: s.who.gid,
 		Groups: s.who.groups, Switch: s.who.change, Canary: canary, Audit: s.flags.mode == "audit",
 	})
 	if err != nil {
@@ -373,12 +368,6 @@ func (s *fenced) launch(fence *loader.Fence, tmp string) (*launch.Child, error) 
 }
 
 func (s *fenced) announce(fence *loader.Fence) {
-	var u unix.Utsname
-	_ = unix.Uname(&u)
-	s.c.Decorate = func(r *blocklog.Record) {
-		r.Root, r.Plan, r.Command, r.Attach, r.Mode = s.cfg.Root, s.cfg.Plan, s.args, string(fence.Mode), s.flags.mode
-		r.Kernel, r.Version, r.User = unix.ByteSliceToString(u.Release[:]), version, s.who.name
-	}
 	s.c.Start()
 	task := s.c.Task()
 	if task == "" {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -52,12 +53,50 @@ the id to the active-task file; sessions follow within 100 ms.`,
 					return hinted(errors.New(companion.UnknownTask(pl, id)), "planfence task ID with one of these")
 				}
 			}
-			return writeTask(p.taskFile, id)
+			if err := writeTask(p.taskFile, id); err != nil {
+				return err
+			}
+			return awaitTask(p.taskFile, id)
 		},
 	}
 	pf.add(c.Flags())
 	c.Flags().BoolVar(&none, "none", false, "end the task: no task is active")
 	return c
+}
+
+// awaitTask waits until the sessions that follow the file have the task in
+// force; a session that does not within two polls of its companion is an error.
+func awaitTask(path, id string) error {
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		states, err := companion.States()
+		if err != nil {
+			return err
+		}
+		var late *companion.State
+		for _, s := range states {
+			if s.Config.TaskFile == path && !s.Fixed && s.Task != id && companion.Alive(s.Name) {
+				late = s
+			}
+		}
+		if late == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			if late.StaleWhy != "" {
+				return hinted(fmt.Errorf("session %s keeps task %s: %s", late.Name, orNone(late.Task), late.StaleWhy), "mend the plan: planfence lint")
+			}
+			return hinted(fmt.Errorf("session %s still has task %s", late.Name, orNone(late.Task)), "planfence status shows why")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func orNone(id string) string {
+	if id == "" {
+		return "none"
+	}
+	return id
 }
 
 // writeTask replaces the active-task file in one step, keeping its owner.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -31,17 +30,20 @@ type Companion struct {
 	Log       Sink                   // where records go
 	OnRecord  func(*blocklog.Record) // called for each record written, may be nil
 	Warn      func(string)           // for the operator, one line
-	Decorate  func(*blocklog.Record) // fills the session-start record, may be nil
+	About     About
 
 	fence   *loader.Fence
 	session *loader.Session
 	reader  *loader.Reader
 	name    string
+	lock    *os.File
+	started time.Time
 
 	mu           sync.Mutex
 	plan         *plan.Plan
 	policy       *policy.Policy
 	generation   uint64
+	synced       time.Time
 	byGeneration map[uint64]scopeInForce
 	staleSince   time.Time
 	staleWhy     string
@@ -50,6 +52,7 @@ type Companion struct {
 	lost   uint64
 	blocks uint64
 	bad    bool // the log failed, and that has been told
+	ended  bool
 }
 
 // Sink takes records.
@@ -75,10 +78,29 @@ func (c *Companion) Begin(f *loader.Fence, p *plan.Plan, id string) error {
 	}
 	c.fence, c.session, c.reader, c.name = f, s, s.NewReader(), Name(s.ID)
 	c.byGeneration = map[uint64]scopeInForce{}
-	if err := c.apply(p, id); err != nil {
-		return errors.Join(err, s.End())
+	c.started = time.Now()
+	c.About.Attach = string(f.Mode)
+	err = c.openState()
+	if err == nil {
+		err = c.apply(p, id)
+	}
+	if err != nil {
+		return errors.Join(err, c.remove())
 	}
 	return nil
+}
+
+// remove takes the session away if it has no processes.
+func (c *Companion) remove() error {
+	err := c.session.End()
+	if errors.Is(err, loader.ErrBusy) {
+		return err
+	}
+	if c.lock != nil {
+		c.lock.Close()
+		c.lock = nil
+	}
+	return errors.Join(err, os.RemoveAll(StateDir(c.name)))
 }
 
 // SessionName returns the session's name.
@@ -121,10 +143,11 @@ func (c *Companion) Discard() (n int) {
 
 // Start tells the log that the session begins.
 func (c *Companion) Start() {
+	var u unix.Utsname
+	_ = unix.Uname(&u)
 	r := c.note("session-start", "")
-	if c.Decorate != nil {
-		c.Decorate(r)
-	}
+	r.Root, r.Plan, r.Command, r.Attach, r.Mode = c.Config.Root, c.Config.Plan, c.About.Command, c.About.Attach, c.About.Mode
+	r.Kernel, r.Version, r.User = unix.ByteSliceToString(u.Release[:]), c.About.Version, c.About.User
 	c.write(r)
 }
 
@@ -294,6 +317,7 @@ func (c *Companion) stale(err error) {
 	c.staleWhy = err.Error()
 	c.mu.Unlock()
 	if first {
+		c.saveState()
 		c.write(c.note("sync-error", err.Error()))
 		c.Warn(fmt.Sprintf("the last good scope stays in force: %v", err))
 	}
@@ -311,9 +335,9 @@ func (c *Companion) End(exit int) error {
 		}
 		r.Lost = n.Lost
 	}
-	c.write(r)
-	return c.session.End()
+	if !c.ended {
+		c.ended = true
+		c.write(r)
+	}
+	return c.remove()
 }
-
-// StateDir returns where the session keeps its files.
-func StateDir(name string) string { return filepath.Join(loader.StateDir, "sessions", name) }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"planfence/cmd/planfence/internal/policy"
 	"planfence/loader"
@@ -118,10 +119,12 @@ func (c *Companion) apply(p *plan.Plan, id string) error {
 		return err
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.plan, c.policy, c.generation = p, pol, gen
+	c.plan, c.policy, c.generation, c.synced = p, pol, gen, time.Now()
+	c.staleWhy = ""
 	c.byGeneration[gen] = scopeInForce{p, pol}
 	delete(c.byGeneration, gen-keepScopes)
+	c.mu.Unlock()
+	c.saveState()
 	return nil
 }
 

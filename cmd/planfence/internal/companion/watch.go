@@ -137,13 +137,12 @@ func (c *Companion) fingerprint() (s string) {
 func (c *Companion) changed() {
 	c.mu.Lock()
 	oldPlan, oldTask := c.plan, c.policy.TaskID
+	wasStale := c.staleWhy != ""
 	c.mu.Unlock()
 	if c.Sync() != nil {
 		return
 	}
 	c.mu.Lock()
-	wasStale := c.staleWhy != ""
-	c.staleWhy = ""
 	newTask := c.policy.TaskID
 	kind := c.policy.Kind
 	planChanged := !samePlan(oldPlan, c.plan)

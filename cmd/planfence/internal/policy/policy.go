@@ -166,6 +166,7 @@ func AllowEntry(text, root string) (plan.Entry, error) {
 	if !strings.HasPrefix(text, "/") {
 		text = filepath.Join(root, "/") + "/" + text
 	}
+	text = resolvePrefix(text)
 	e, err := plan.ParseEntry(text, plan.ParseOptions{Root: "/"})
 	if err != nil {
 		return e, err
@@ -174,6 +175,20 @@ func AllowEntry(text, root string) (plan.Entry, error) {
 		return e, fmt.Errorf("an allowance cannot exclude")
 	}
 	return e, nil
+}
+
+// resolvePrefix resolves the links in the leading directories of a pattern that
+// exist and hold no wildcard.
+func resolvePrefix(text string) string {
+	for dir := text; dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+		if strings.ContainsAny(dir, "*?{\\") {
+			continue
+		}
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			return real + strings.TrimPrefix(text, dir)
+		}
+	}
+	return text
 }
 
 type protected struct {
@@ -199,7 +214,44 @@ func (c *Config) protected(task *plan.Task) []protected {
 	if !c.namesPlan(task) {
 		out = append(out, protected{"the plan", c.Plan, false})
 	}
+	// Files that are links: what they lead to, hop by hop.
+	for _, hop := range hops(c.Plan) {
+		out = append(out, protected{"what the plan links to", hop, false})
+	}
+	for _, hop := range hops(c.TaskFile) {
+		out = append(out, protected{"what the active-task file links to", hop, false})
+	}
 	return slices.DeleteFunc(out, func(p protected) bool { return p.path == "" })
+}
+
+// hops returns the paths that a symbolic link leads over, resolved, without
+// the link itself.
+func hops(path string) []string {
+	var out []string
+	for range 16 {
+		to, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		dir, err := filepath.EvalSymlinks(filepath.Dir(to))
+		if err != nil {
+			break
+		}
+		path = filepath.Join(dir, filepath.Base(to))
+		out = append(out, path)
+		// A directory of the way that is a link (as Kubernetes swaps them) is one as well.
+		for d := filepath.Dir(to); d != "/" && d != "."; d = filepath.Dir(d) {
+			if st, err := os.Lstat(d); err == nil && st.Mode()&os.ModeSymlink != 0 {
+				if real, err := filepath.EvalSymlinks(filepath.Dir(d)); err == nil {
+					out = append(out, filepath.Join(real, filepath.Base(d)))
+				}
+			}
+		}
+	}
+	return out
 }
 
 func (c *Config) namesPlan(task *plan.Task) bool {
