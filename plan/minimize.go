@@ -13,11 +13,14 @@ import (
 func (d *dfa) minimize() {
 	p := newPartition(d)
 	preds := d.reverse()
+	var fresh []int32
 	for len(p.todo) > 0 {
 		b := p.todo[len(p.todo)-1]
 		p.todo = p.todo[:len(p.todo)-1]
 		for id := p.refine(b); int(id) < len(p.first); id++ {
-			for _, s := range p.elems[p.first[id]:p.past[id]] {
+			// Touching moves rows within their block, this one included.
+			fresh = append(fresh[:0], p.elems[p.first[id]:p.past[id]]...)
+			for _, s := range fresh {
 				for _, f := range preds.from[preds.off[s]:preds.off[s+1]] {
 					p.touch(f / 2)
 				}
@@ -120,18 +123,15 @@ func (p *partition) refine(b int32) int32 {
 		}
 		return p.compare(x.row, y.row)
 	})
-	// The rows that agree with the untouched go last, next to them.
-	parts := [][]signature{}
-	var last []signature
+	// Parts go to the front; rows that agree with the untouched stay next to them.
+	var parts [][]signature
 	for i := 0; i < len(p.sigs); {
 		j := i + 1
 		for j < len(p.sigs) && p.sigs[i].hash == p.sigs[j].hash && p.compare(p.sigs[i].row, p.sigs[j].row) == 0 {
 			j++
 		}
 		part := p.sigs[i:j]
-		if rest > 0 && slices.ContainsFunc(part, func(s signature) bool { return p.loc[s.row] >= first+touched }) {
-			last = part
-		} else {
+		if !slices.ContainsFunc(part, func(s signature) bool { return p.loc[s.row] >= first+touched }) {
 			parts = append(parts, part)
 		}
 		i = j
@@ -145,7 +145,6 @@ func (p *partition) refine(b int32) int32 {
 		}
 		bounds = append(bounds, at)
 	}
-	_ = last // stays where it is: from at to past
 	if rest > 0 {
 		bounds = append(bounds, past)
 	}
@@ -216,8 +215,7 @@ func (p *partition) compare(a, b int32) int {
 // they are reached from the starts, so that the result depends on nothing else.
 func (d *dfa) merge(p *partition) {
 	number := make([]int32, len(p.first)) // block -> new id, 0 for none
-	number[p.block[len(d.end)]] = idAll
-	var order []int32 // new row -> an old row
+	var order []int32                     // new row -> an old row
 	id := func(old int32) int32 {
 		if old < firstRow {
 			return old
@@ -249,4 +247,3 @@ func (d *dfa) merge(p *partition) {
 	}
 	*d = out
 }
-
