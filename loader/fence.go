@@ -31,6 +31,16 @@ const (
 // state, and the bpf file system where the machine has none mounted.
 const StateDir = "/run/planfence"
 
+// pinDir is where a build's programs of a mode are pinned. The list of a
+// session's processes ends at the pid namespace, so each has pins of its own.
+func pinDir(base string, m Mode) string {
+	name := "planfence-" + Build() + "-" + string(m)
+	if ns, err := os.Readlink("/proc/self/ns/pid"); err == nil && ns != "pid:[4026531836]" { // PROC_PID_INIT_INO
+		name += "-" + strings.Trim(strings.TrimPrefix(ns, "pid:"), "[]")
+	}
+	return filepath.Join(base, name)
+}
+
 // Options for [Open].
 type Options struct {
 	Mode Mode // zero: Auto
@@ -106,7 +116,7 @@ func Open(o Options) (*Fence, error) {
 		modes = []Mode{LSM, FmodRet}
 	}
 	for _, m := range modes {
-		dir := filepath.Join(base, "planfence-"+Build()+"-"+string(m))
+		dir := pinDir(base, m)
 		if _, err := os.Stat(dir); err == nil {
 			f, err := openPinned(dir, m)
 			if err == nil {
@@ -126,7 +136,7 @@ func Open(o Options) (*Fence, error) {
 		return nil, err
 	}
 	m := modes[0]
-	return load(filepath.Join(base, "planfence-"+Build()+"-"+string(m)), m)
+	return load(pinDir(base, m), m)
 }
 
 // hook returns the kernel function that a program is attached to.

@@ -165,25 +165,42 @@ func countsOf(row *bpf.LsmSessionRow) Counts {
 // session. While the session has processes it returns [ErrBusy] and changes
 // nothing. The caller holds [Lock].
 func (s *Session) End() error {
-	all, err := s.f.Members()
+	if err := s.f.DropLast(s.ID); err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+// DropLast is [Fence.Drop], and takes the fence down if no session is left.
+func (f *Fence) DropLast(id uint64) error {
+	if err := f.Drop(id); err != nil {
+		return err
+	}
+	left, err := f.sessions()
+	if err != nil || len(left) > 0 {
+		return err
+	}
+	return f.remove()
+}
+
+// Drop frees the slot of a session that has no processes; [ErrBusy] otherwise.
+// The programs stay. The caller holds [Lock].
+func (f *Fence) Drop(id uint64) error {
+	all, err := f.Members()
 	if err != nil {
 		return err
 	}
-	if n := len(all[s.ID]); n > 0 {
+	if n := len(all[id]); n > 0 {
 		return fmt.Errorf("%w: %d", ErrBusy, n)
 	}
-	if err := s.f.clear(s.Slot); err != nil {
+	slots, err := f.sessions()
+	if err != nil {
 		return err
 	}
-	err = s.Close()
-	left, lerr := s.f.sessions()
-	if lerr != nil {
-		return errors.Join(err, lerr)
+	if slot, ok := slots[id]; ok {
+		return f.clear(slot)
 	}
-	if len(left) == 0 {
-		err = errors.Join(err, s.f.remove())
-	}
-	return err
+	return nil
 }
 
 // clear frees a slot that has no members.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 
+	"planfence/cmd/planfence/internal/companion"
 	"planfence/cmd/planfence/internal/launch"
 )
 
@@ -18,6 +19,12 @@ func init() {
 func main() {
 	if os.Args[0] == launch.Name {
 		launch.Shim()
+	}
+	if os.Args[0] == companion.KeeperName && len(os.Args) == 2 {
+		if companion.Keep(os.Args[1]) != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	os.Exit(execute(os.Args[1:], &env{stdout: os.Stdout, stderr: os.Stderr, stdin: os.Stdin, getenv: os.Getenv}))
 }

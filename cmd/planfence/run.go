@@ -212,6 +212,7 @@ type fenced struct {
 	args  []string
 
 	c    *companion.Companion
+	busy bool // fenced processes are left
 	undo []func()
 	mu   sync.Mutex // stderr lines
 }
@@ -244,7 +245,7 @@ func (s *fenced) start(p *project, id, fixed string) (err error) {
 	s.undo = append(s.undo, func() { log.Close() })
 
 	s.c = &companion.Companion{
-		Config: s.cfg, FixedTask: fixed, Audit: s.flags.mode == "audit", Hardlinks: s.flags.hardlinks == "allow",
+		Config: s.cfg, FixedTask: fixed, Audit: s.flags.mode == "audit", Hardlinks: s.flags.hardlinks == "allow", LogMax: s.flags.logMax,
 		About: companion.About{Mode: s.flags.mode, User: s.who.name, Version: version, Command: s.args},
 		Stdio: stdio(), Log: log, Warn: func(m string) { s.say("%s", m) },
 	}
@@ -305,9 +306,17 @@ func (s *fenced) raise(id string) (*loader.Fence, error) {
 	if err != nil {
 		return nil, fmt.Errorf("raise the fence: %w", err)
 	}
+	if orphans, err := companion.Sweep(fence); err != nil {
+		s.say("look after earlier sessions: %v", err)
+	} else if len(orphans) > 0 {
+		s.say("found sessions without a companion: %s; they stay fenced", strings.Join(orphans, ", "))
+	}
 	pl, err := companion.ReadPlan(s.cfg.Plan, s.cfg.Root)
 	if err == nil {
 		err = s.c.Begin(fence, pl, id)
+	}
+	if err == nil {
+		err = companion.StartKeeper(s.c.SessionName())
 	}
 	if err != nil {
 		fence.Close()
@@ -427,13 +436,14 @@ func (s *fenced) end(code int) {
 	}
 	defer unlock()
 	for range 20 { // a last process may be on its way out
-		if err = s.c.End(code); !errors.Is(err, loader.ErrBusy) {
+		if err = s.c.End(&code); !errors.Is(err, loader.ErrBusy) {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	if errors.Is(err, loader.ErrBusy) {
-		s.say("processes of the session are left and stay fenced: planfence status lists them")
+		s.busy = true
+		s.say("processes of session %s are left and stay fenced: planfence status lists them", s.c.SessionName())
 		return
 	}
 	if err != nil {
@@ -447,7 +457,11 @@ func (s *fenced) tempDir() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make a temporary directory: %w", err)
 	}
-	s.undo = append(s.undo, func() { os.RemoveAll(dir) })
+	s.undo = append(s.undo, func() {
+		if !s.busy { // else the keeper removes it with the session
+			os.RemoveAll(dir)
+		}
+	})
 	if err := os.Chown(dir, s.who.uid, s.who.gid); err != nil {
 		return "", fmt.Errorf("chown %s: %w", dir, err)
 	}

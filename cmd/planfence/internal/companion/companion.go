@@ -26,6 +26,7 @@ type Companion struct {
 	FixedTask string // --task or $ACTIVE_TASK: the file is not looked at
 	Audit     bool
 	Hardlinks bool
+	LogMax    int64 // told to the keeper
 	Stdio     []*os.File
 	Log       Sink                   // where records go
 	OnRecord  func(*blocklog.Record) // called for each record written, may be nil
@@ -52,7 +53,6 @@ type Companion struct {
 	lost   uint64
 	blocks uint64
 	bad    bool // the log failed, and that has been told
-	ended  bool
 }
 
 // Sink takes records.
@@ -134,7 +134,7 @@ func (c *Companion) Plan() *plan.Plan {
 // those of the canary.
 func (c *Companion) Discard() (n int) {
 	for {
-		if _, err := c.reader.Read(10 * time.Millisecond); err != nil {
+		if _, err := c.reader.Read(0); err != nil {
 			return n
 		}
 		n++
@@ -325,9 +325,14 @@ func (c *Companion) stale(err error) {
 
 // End tells the log that the session ended and takes it away if no process is
 // left; [loader.ErrBusy] otherwise. The caller holds [loader.Lock].
-func (c *Companion) End(exit int) error {
+//
+// exit is the command's exit status, nil if it is not known.
+func (c *Companion) End(exit *int) error {
 	r := c.note("session-end", "")
-	r.Exit = &exit
+	r.Exit = exit
+	if n, err := c.fence.RecursionMisses(); err == nil {
+		r.Misses = n
+	}
 	n, err := c.session.Counts()
 	if err == nil {
 		for _, v := range n.Refused {
@@ -335,9 +340,9 @@ func (c *Companion) End(exit int) error {
 		}
 		r.Lost = n.Lost
 	}
-	if !c.ended {
-		c.ended = true
-		c.write(r)
+	if all, err := c.fence.Members(); err != nil || len(all[c.session.ID]) > 0 {
+		return errors.Join(err, loader.ErrBusy)
 	}
+	c.write(r)
 	return c.remove()
 }

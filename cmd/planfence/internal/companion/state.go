@@ -34,6 +34,7 @@ type State struct {
 	Started    time.Time     `json:"started"`
 	Synced     time.Time     `json:"synced"` // when the scope in force was put in force
 	Cells      int           `json:"cells"`  // of the compiled scope
+	LogMax     int64         `json:"log_max,omitempty"`
 	StaleSince *time.Time    `json:"stale_since,omitempty"`
 	StaleWhy   string        `json:"stale_why,omitempty"`
 	Build      string        `json:"build"`
@@ -82,11 +83,15 @@ func Alive(name string) bool {
 // saveState replaces session.json in one step.
 func (c *Companion) saveState() {
 	c.mu.Lock()
+	cells := 0
+	if c.policy.Table != nil {
+		cells = len(c.policy.Table.Cells)
+	}
 	s := State{
 		Name: c.name, ID: c.session.ID, Slot: c.session.Slot, PID: os.Getpid(), Task: c.policy.TaskID,
 		Fixed: c.FixedTask != "", Kind: c.policy.Kind, Generation: c.generation, Attach: c.About.Attach,
 		Mode: c.About.Mode, Hardlinks: c.Hardlinks, Command: c.About.Command, User: c.About.User,
-		Started: c.started, Synced: c.synced, Cells: len(c.policy.Table.Cells), StaleWhy: c.staleWhy,
+		Started: c.started, Synced: c.synced, Cells: cells, LogMax: c.LogMax, StaleWhy: c.staleWhy,
 		Build: loader.Build(), Version: c.About.Version, Config: c.Config,
 	}
 	if c.staleWhy != "" {

@@ -63,6 +63,10 @@ func ReadPlan(path, root string) (*plan.Plan, error) {
 
 const maxPlan = 16 << 20
 
+func emptyPlan() (*plan.Plan, error) {
+	return plan.Parse("", []byte(`{"tasks":[]}`), plan.ParseOptions{})
+}
+
 // build compiles the scope for an id and opens its anchors.
 func (c *Companion) build(p *plan.Plan, id string) (loader.Scope, *policy.Policy, error) {
 	pol, err := c.Config.Compile(p, id)
