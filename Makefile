@@ -26,11 +26,19 @@ build: bin/planfence ## build bin/planfence, a static binary
 bin/planfence:
 	$(GO) build $(GOFLAGS_) -o $@ ./cmd/planfence
 
-generate: ## compile the BPF programs and generate their Go side
+generate: setup ## compile the BPF programs and generate their Go side
 	go generate ./bpf
 
 check-generated: generate ## fail if what is committed is not what the sources give
 	git diff --exit-code -- bpf
+
+test: setup test-unit build test-vm-all ## all tests: unit tests here, enforcement on every kernel line
+
+test-unit: ## unit tests, on this machine, without root
+	$(GO) test ./...
+
+demo: setup build ## play a plan being enforced, here or in a virtual machine
+	scripts/demo
 
 lint: ## gofmt and go vet
 	test -z "$$(gofmt -l bpf cmd loader plan)" || { gofmt -l bpf cmd loader plan; exit 1; }

@@ -27,7 +27,7 @@ import (
 type runFlags struct {
 	projectFlags
 	log, mode, attach, user, idle, git, hardlinks string
-	allow                                         []string
+	allow, profiles                               []string
 	quiet, noSiblings                             bool
 	logMax                                        int64
 }
@@ -69,6 +69,7 @@ The exit status is the command's (128+n for a signal); 127 if it is not found,
 	fl.StringVar(&f.mode, "mode", "enforce", "`enforce` refuses; audit only records what would have been refused")
 	fl.StringVar(&f.attach, "attach", "auto", "attach `mode`: auto, lsm or fmod_ret")
 	fl.StringArrayVar(&f.allow, "allow", nil, "a further `path` or scope-style pattern that may be written (repeatable)")
+	fl.StringSliceVar(&f.profiles, "profile", nil, "open the `profiles`' paths: names, or none (default: by the command's name)")
 	fl.StringVar(&f.user, "user", "", "run the command as this `user` (default: the caller of sudo)")
 	fl.StringVar(&f.idle, "idle", "open", "with no active task: `open` protects only the fence's files, closed refuses everything")
 	fl.StringVar(&f.git, "git", "on", "`off`: the checkout's git directory is not writable")
@@ -131,7 +132,11 @@ func (f *runFlags) run(e *env, args []string) error {
 	if err != nil {
 		return err
 	}
-	cfg.Home = who.home
+	getenv := who.getenv(e.getenv)
+	if cfg.Profiles, err = policy.ChooseProfiles(f.profiles, args[0], getenv); err != nil {
+		return hinted(err, "planfence profiles lists them")
+	}
+	cfg.ProfilePaths = policy.ProfilePaths(cfg.Profiles, who.home, getenv)
 	// A first compile without the fence: a plan that cannot be enforced starts nothing.
 	if _, err := cfg.Compile(pl, id); err != nil {
 		return err
@@ -386,7 +391,8 @@ func (s *fenced) announce(fence *loader.Fence) {
 	if log == "" {
 		log = "stdout"
 	}
-	s.say("fenced: root %s, task %s, mode %s, attach %s, log %s", s.cfg.Root, task, s.flags.mode, fence.Mode, log)
+	s.say("fenced: root %s, task %s, mode %s, attach %s, profile %s, log %s", s.cfg.Root, task, s.flags.mode, fence.Mode,
+		orNone(strings.Join(s.cfg.Profiles, ",")), log)
 	if msg := s.c.Explain(); msg != "" {
 		s.say("%s", msg)
 	}

@@ -172,6 +172,21 @@ func environ(pid int) []string {
 	return out
 }
 
+// getenv looks a variable up in the environment that the command gets.
+func (id *identity) getenv(own func(string) string) func(string) string {
+	if id.env == nil {
+		return own
+	}
+	return func(name string) string {
+		for _, kv := range id.env {
+			if v, ok := strings.CutPrefix(kv, name+"="); ok {
+				return v
+			}
+		}
+		return ""
+	}
+}
+
 // environment returns what the command gets: the caller's own where sudo hid
 // it, with the identity's HOME, USER, LOGNAME and SHELL and the private
 // temporary directory.

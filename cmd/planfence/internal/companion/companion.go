@@ -221,6 +221,11 @@ func (c *Companion) event(b *batch, e *loader.Event) {
 		Op: e.Op, Reason: e.Reason, Errno: "EACCES", PID: e.PID, TID: e.TID, NSPID: e.NSPID,
 		PPID: e.PPID, UID: &uid, Comm: strings.ToValidUTF8(e.Comm, "?"), Exe: strings.ToValidUTF8(e.Exe, "?"), Count: 1,
 	}
+	if r.Exe == "" { // told to a companion before this one: as long as the process lives it can be asked
+		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", e.PID)); err == nil {
+			r.Exe = strings.ToValidUTF8(strings.TrimSuffix(exe, " (deleted)"), "?")
+		}
+	}
 	if e.Would {
 		r.Verdict, r.Errno = "would-block", ""
 	}

@@ -17,21 +17,20 @@ import (
 // Config is what an operator chose for a session. All paths are absolute and
 // resolved.
 type Config struct {
-	Root     string   `json:"root"`
-	Plan     string   `json:"plan"`      // the plan file
-	TaskFile string   `json:"task_file"` // the active-task file
-	Log      string   `json:"log"`       // "" : no file
-	Allow    []string `json:"allow"`     // as given with --allow
-	Profiles []string `json:"profiles"`
-	Git      bool     `json:"git"`      // git's state is writable
-	Siblings bool     `json:"siblings"` // saving through a sibling is allowed
-	Idle     string   `json:"idle"`     // open or closed: with no active task
-	TempDir  string   `json:"temp_dir"` // the session's private directory
-	State    string   `json:"state"`    // planfence's own directory
-	Binary   string   `json:"binary"`   // the planfence executable
-	Home     string   `json:"home"`     // the user's, for profiles
-	GitHub   []string `json:"github"`   // command files of a GitHub job
-	Sockets  []string `json:"sockets"`  // patterns of control sockets
+	Root         string   `json:"root"`
+	Plan         string   `json:"plan"`          // the plan file
+	TaskFile     string   `json:"task_file"`     // the active-task file
+	Log          string   `json:"log"`           // "" : no file
+	Allow        []string `json:"allow"`         // as given with --allow
+	Profiles     []string `json:"profiles"`      // names, for people
+	ProfilePaths []string `json:"profile_paths"` // what they open, absolute; ! excludes
+	Git          bool     `json:"git"`           // git's state is writable
+	Siblings     bool     `json:"siblings"`      // saving through a sibling is allowed
+	Idle         string   `json:"idle"`          // open or closed: with no active task
+	TempDir      string   `json:"temp_dir"`      // the session's private directory
+	State        string   `json:"state"`         // planfence's own directory
+	Binary       string   `json:"binary"`        // the planfence executable
+	Sockets      []string `json:"sockets"`       // patterns of control sockets
 }
 
 // Kind says what a session's scope rests on at the moment.
@@ -111,7 +110,11 @@ func (c *Config) Compile(p *plan.Plan, id string) (*Policy, error) {
 			system(g.why, g.entry, g.base)
 		}
 	}
-	for _, r := range profileRules(c) {
+	profiles, err := profileRules(c)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range profiles {
 		system(r.why, r.entry, r.base)
 	}
 	// What the fence stands on. Exclusions win over everything above.
