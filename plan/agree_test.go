@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,13 +131,14 @@ func (g gen) near(scope []string) string {
 		if i == len(comps)-1 {
 			n = g.pick("", "", "", "", ".", "#", ".#") + n + g.pick("", "", "", "", "~", ".tmp.1", ".1.tmp", "#", ".12", ".swp")
 		}
-		if n != "" && n != "." && n != ".." {
+		if n != "" {
 			names = append(names, n)
 		}
 	}
 	for range g.IntN(6) - 3 {
 		names = append(names, g.name())
 	}
+	names = slices.DeleteFunc(names, func(n string) bool { return n == "." || n == ".." })
 	return strings.Join(names, "/")
 }
 

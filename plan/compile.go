@@ -54,15 +54,26 @@ func (l Limits) work() int { return 24 << 20 }
 // groups[i]. The same groups give the same bytes. It fails with a
 // [*TooComplexError] where the limits are exceeded, within about a second.
 func Compile(groups []Group, l Limits) (*Table, error) {
+	d, err := automaton(groups, l)
+	if err != nil {
+		return nil, err
+	}
+	t, err := d.pack(l)
+	if err != nil {
+		return nil, tooComplex(groups, d.blame(), err.Error())
+	}
+	return t, nil
+}
+
+// automaton is the minimised automaton of some groups.
+func automaton(groups []Group, l Limits) (*determiner, error) {
 	n := newNFA()
 	total := int32(0)
 	for i, g := range groups {
 		if g.Inherit >= i {
 			return nil, fmt.Errorf("compile the scope: group %d inherits from group %d, which is not before it", i, g.Inherit)
 		}
-		n.current = -1
-		n.posTries = append(n.posTries, n.state(0))
-		n.negTries = append(n.negTries, n.state(markNegative))
+		n.group()
 		for _, r := range g.Rules {
 			if r.Entry.pat == nil {
 				return nil, fmt.Errorf("compile the scope: group %d has an entry that was not parsed", i)
@@ -78,15 +89,10 @@ func Compile(groups []Group, l Limits) (*Table, error) {
 	if err != nil {
 		return nil, tooComplex(groups, d.blame(), err.Error())
 	}
-	a := &d.dfa
-	a.splitSlashes()
-	a.trim()
-	a.minimize()
-	t, err := a.pack(l)
-	if err != nil {
-		return nil, tooComplex(groups, d.blame(), err.Error())
-	}
-	return t, nil
+	d.splitSlashes()
+	d.trim()
+	d.minimize()
+	return d, nil
 }
 
 // blame lists the rule of every element of every state, -1 for shared ones.

@@ -99,7 +99,11 @@ func (d *determiner) set(id int32) []uint32 {
 // after returns what is left of a state's elements behind a path. The states on
 // the way are not kept.
 func (d *determiner) after(id int32, path string) []uint32 {
-	cur := slices.Clone(d.set(id))
+	return d.afterSet(d.set(id), path)
+}
+
+func (d *determiner) afterSet(set []uint32, path string) []uint32 {
+	cur := slices.Clone(set)
 	for i := 0; i < len(path); i++ {
 		d.gather(cur)
 		d.begin()

@@ -22,6 +22,7 @@ type Entry struct {
 type pattern struct {
 	toks    []token // without an exclamation mark and an absolute root; nil for a literal
 	literal string  // clean relative path; "" is the base itself
+	prefix  string  // of an entry with wildcards: the literal components in front, "a/b/" or ""
 	isLit   bool
 	slash   bool // a literal with a trailing slash: it names a directory
 	below   bool // of a literal: everything below it, too
@@ -167,7 +168,8 @@ func shape(toks []token) (*pattern, *problem) {
 		if p := validate(toks); p != nil {
 			return nil, p
 		}
-		return &pattern{toks: toks}, nil
+		prefix, _ := literalPrefix(toks)
+		return &pattern{toks: toks, prefix: prefix}, nil
 	}
 	if len(toks) > 0 && toks[0].b == '~' && !toks[0].escaped {
 		return nil, tilde(0)

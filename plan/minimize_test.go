@@ -13,7 +13,7 @@ func TestMinimal(t *testing.T) {
 	for range 5 {
 		task := Task{Scope: entries(t, append(mixedScope(r), literalEntries(r, 30)...)...)}
 		n := newNFA()
-		n.posTries, n.negTries = []int32{n.state(0)}, []int32{n.state(markNegative)}
+		n.group()
 		for i, rule := range task.rules(true) {
 			n.add(0, rule, int32(i))
 		}

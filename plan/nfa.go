@@ -52,6 +52,13 @@ func newNFA() *nfa {
 	return n
 }
 
+// group starts a group's tries.
+func (n *nfa) group() {
+	n.current = -1
+	n.posTries = append(n.posTries, n.state(0))
+	n.negTries = append(n.negTries, n.state(markNegative))
+}
+
 func (n *nfa) state(mark uint8) int32 {
 	n.head = append(n.head, -1)
 	n.mark = append(n.mark, mark)
@@ -206,17 +213,10 @@ type glob struct {
 }
 
 func (g *glob) build(root int32) {
-	// Whole literal components in front go into the trie.
-	skip := 0
-	var prefix []byte
-	for i, t := range g.toks {
-		if t.kind == tokSlash {
-			prefix, skip = appendComp(prefix, g.toks[skip:i]), i+1
-		} else if t.kind != tokByte {
-			break
-		}
+	prefix, skip := literalPrefix(g.toks)
+	if prefix != "" {
+		root = g.path(root, "/"+prefix[:len(prefix)-1], g.neg)
 	}
-	root = g.path(root, string(prefix), g.neg)
 	g.at = make([]int32, (len(g.toks)+1)*int(allStates))
 	for i := range g.at {
 		g.at[i] = -1
@@ -228,18 +228,6 @@ func (g *glob) build(root int32) {
 		g.todo = g.todo[:len(g.todo)-1]
 		g.expand(k/int32(allStates), pathState(k%int32(allStates)), g.at[k])
 	}
-}
-
-// appendComp adds a component and the slash before it, unless it is "" or ".".
-func appendComp(prefix []byte, comp []token) []byte {
-	if len(comp) == 0 || len(comp) == 1 && isDot(comp[0]) {
-		return prefix
-	}
-	prefix = append(prefix, '/')
-	for _, t := range comp {
-		prefix = append(prefix, t.b)
-	}
-	return prefix
 }
 
 // pair returns the state of a pair, making it if need be.

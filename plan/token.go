@@ -136,3 +136,25 @@ func cutRoot(toks []token, root string) (rest []token, ok bool) {
 }
 
 func isDot(t token) bool { return t.kind == tokByte && t.b == '.' }
+
+// literalPrefix returns the whole literal components in front, clean and each
+// with its slash, and the number of tokens that they take.
+func literalPrefix(toks []token) (prefix string, skip int) {
+	var out []byte
+	for i, t := range toks {
+		if t.kind == tokByte {
+			continue
+		}
+		if t.kind != tokSlash {
+			break
+		}
+		if n := i - skip; n > 1 || n == 1 && !isDot(toks[skip]) {
+			for _, t := range toks[skip:i] {
+				out = append(out, t.b)
+			}
+			out = append(out, '/')
+		}
+		skip = i + 1
+	}
+	return string(out), skip
+}
