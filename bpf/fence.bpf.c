@@ -407,8 +407,8 @@ static __always_inline __u64 name_key(struct dentry *d)
 	return (__u64)d->d_name.len << 32 | d->d_name.hash;
 }
 
-HOOK(file_open)
-int BPF_PROG(file_open, struct file *file, int ret)
+/* Out of line, so that the hook itself needs no registers saved for those it lets go. */
+static __noinline int open_fenced(struct file *file, struct task_struct *task)
 {
 	struct label *l;
 	struct scope *sc;
@@ -416,14 +416,9 @@ int BPF_PROG(file_open, struct file *file, int ret)
 	bool pending;
 	__u32 r, flags = 0;
 
-	if (ret)
-		return ret;
-	/* Reading is not fenced; but see path_mknod for O_CREAT. */
-	if (!(file->f_mode & FMODE_WRITE) && !(file->f_flags & O_CREAT))
-		return 0;
-	l = fenced();
-	if (!l)
-		return 0;
+	l = bpf_task_storage_get(&labels, task, 0, 0);
+	if (!l || l->role != ROLE_FENCED)
+		return 0; /* not fenced */
 	sc = scope_of(l);
 	if (!sc)
 		return file->f_mode & FMODE_WRITE ? refuse_blind(l, OP_OPEN) : 0;
@@ -452,6 +447,20 @@ int BPF_PROG(file_open, struct file *file, int ret)
 		l->audited = (__u64)d;
 	}
 	return refuse(l, sc, OP_OPEN, r, flags, d, NULL);
+}
+
+HOOK(file_open)
+int BPF_PROG(file_open, struct file *file, int ret)
+{
+	struct task_struct *task;
+
+	if (ret)
+		return ret;
+	/* Reading is not fenced; but see path_mknod for O_CREAT. */
+	if (!(file->f_mode & FMODE_WRITE) && !(file->f_flags & O_CREAT))
+		return 0;
+	task = bpf_get_current_task_btf();
+	return task->bpf_storage ? open_fenced(file, task) : 0;
 }
 
 HOOK(path_truncate)

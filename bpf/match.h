@@ -109,6 +109,19 @@ static __always_inline bool same_dir(struct dentry *d, __u64 ino, __u32 dev, __u
 	       d->d_sb->s_dev == dev;
 }
 
+/*
+ * The same for the fast walk: the inode's address in place of the file system.
+ * That both addresses were freed and taken by another directory of the same
+ * number needs both holders of the descriptor gone, and a scope that nobody
+ * has replaced since.
+ */
+static __always_inline bool same_inode(struct dentry *d, __u64 addr, __u64 ino)
+{
+	struct inode *inode = d->d_inode;
+
+	return (__u64)inode == addr && inode && inode->i_ino == ino;
+}
+
 static __always_inline __u32 anchor_hash(__u32 lo)
 {
 	/* Fibonacci hashing; dentries are 64-byte aligned. The Go side has the same line. */
@@ -156,8 +169,7 @@ static __always_inline const struct anchor *find_anchor(const struct scope *sc, 
 #define UP(n)                                                                  \
 	d##n = d;                                                              \
 	if ((__u64)d == root) {                                                \
-		if (!same_dir(d, h->root_id.ino, h->root_id.dev,               \
-			      h->root_id.generation))                          \
+		if (!same_inode(d, h->root_id.inode, h->root_id.ino))          \
 			return SLOW_BIT;                                       \
 		s = h->root_start;                                             \
 		goto down##n;                                                  \

@@ -123,6 +123,7 @@ func (f *runFlags) run(e *env, args []string) error {
 	}
 	cfg := p.config()
 	cfg.Allow, cfg.Idle, cfg.Git, cfg.Siblings = f.allow, f.idle, f.git == "on", !f.noSiblings
+	cfg.Hardlinks = f.hardlinks == "allow"
 	for _, a := range f.allow {
 		if _, err := policy.AllowEntry(a, p.root); err != nil {
 			return hinted(fmt.Errorf("--allow %s: %w", a, err), "--allow takes a path or a scope-style pattern")

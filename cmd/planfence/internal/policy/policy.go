@@ -26,6 +26,7 @@ type Config struct {
 	ProfilePaths []string `json:"profile_paths"` // what they open, absolute; ! excludes
 	Git          bool     `json:"git"`           // git's state is writable
 	Siblings     bool     `json:"siblings"`      // saving through a sibling is allowed
+	Hardlinks    bool     `json:"hardlinks"`     // --hardlinks=allow
 	Idle         string   `json:"idle"`          // open or closed: with no active task
 	TempDir      string   `json:"temp_dir"`      // the session's private directory
 	State        string   `json:"state"`         // planfence's own directory
