@@ -37,9 +37,9 @@ type Scope struct {
 	Stdio       []*os.File // what the operator opened descriptors 0, 1 and 2 on
 }
 
-// Most anchors that a scope can have beside the root: the table stays sparse
+// MaxAnchors is how many anchors a scope can have beside the root: the table stays sparse
 // enough for short probes.
-const maxAnchors = int(bpf.LsmLimitANCHOR_SLOTS) / 2
+const MaxAnchors = int(bpf.LsmLimitANCHOR_SLOTS) / 2
 
 func anchorHash(dentry uint64) uint32 {
 	return (uint32(dentry) >> 6 * 0x9E3779B1) >> 24
@@ -98,13 +98,17 @@ func (f *Fence) encode(s Scope, session, generation uint64) (*encoded, error) {
 	if err := add(s.Root, root); err != nil {
 		return nil, err
 	}
-	if len(s.Anchors) > maxAnchors {
-		return nil, fmt.Errorf("%d anchors, at most %d: mount or allow fewer directories", len(s.Anchors), maxAnchors)
+	if len(s.Anchors) > MaxAnchors {
+		return nil, fmt.Errorf("%d anchors, at most %d: mount or allow fewer directories", len(s.Anchors), MaxAnchors)
 	}
 	for _, a := range s.Anchors {
 		ans, err := f.ask(a.Dir)
 		if err != nil {
 			return nil, err
+		}
+		if ans.IsRoot == 0 && a.Start == plan.Dead {
+			e.files = append(e.files, a.Dir) // judged by its name in its own file system
+			continue
 		}
 		if ans.IsRoot == 0 {
 			h.Flags |= uint32(bpf.LsmScopeFlagSCOPE_INNER)

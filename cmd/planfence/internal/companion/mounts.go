@@ -78,6 +78,9 @@ func openAnchor(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 }
 
+// remote file systems may hang: not touched without need.
+var remote = map[string]bool{"nfs": true, "nfs4": true, "cifs": true, "smb3": true, "fuse": true, "9p": true, "ceph": true}
+
 // anchors opens the root and the root of every mount below which the policy
 // allows or decides anything.
 func anchors(root string, pol *policy.Policy) (loader.Anchor, []loader.Anchor, error) {
@@ -86,7 +89,7 @@ func anchors(root string, pol *policy.Policy) (loader.Anchor, []loader.Anchor, e
 		return loader.Anchor{}, nil, fmt.Errorf("open the project root: %w", err)
 	}
 	r := loader.Anchor{Path: root, Dir: dir, Start: pol.Start(root, root)}
-	var out []loader.Anchor
+	var out, dead []loader.Anchor
 	fail := func(err error) (loader.Anchor, []loader.Anchor, error) {
 		closeAnchors(append(out, r))
 		return loader.Anchor{}, nil, err
@@ -102,15 +105,31 @@ func anchors(root string, pol *policy.Policy) (loader.Anchor, []loader.Anchor, e
 		}
 		seen[m.point] = true
 		start := pol.Start(root, m.point)
-		// Dead: refused with or without an anchor. All, with no task: allowed likewise.
-		if start == plan.Dead || start == plan.All && pol.Kind == policy.Idle {
+		// All, with no task: allowed with or without an anchor.
+		if start == plan.All && pol.Kind == policy.Idle {
+			continue
+		}
+		// Dead: refused either way; an anchor gives its records a better path and reason.
+		if start == plan.Dead && (m.root != "/" || remote[m.fs]) {
 			continue
 		}
 		f, err := openAnchor(m.point)
 		if err != nil {
 			continue // hidden by another mount, or gone: what lies there is refused
 		}
-		out = append(out, loader.Anchor{Path: m.point, Dir: f, Start: start})
+		a := loader.Anchor{Path: m.point, Dir: f, Start: start}
+		if start == plan.Dead {
+			dead = append(dead, a)
+		} else {
+			out = append(out, a)
+		}
+	}
+	for i, a := range dead {
+		if len(out) >= loader.MaxAnchors {
+			closeAnchors(dead[i:])
+			break
+		}
+		out = append(out, a)
 	}
 	return r, out, nil
 }
