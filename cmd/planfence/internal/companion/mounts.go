@@ -110,7 +110,8 @@ func anchors(root string, pol *policy.Policy) (loader.Anchor, []loader.Anchor, e
 			continue
 		}
 		// Dead: refused either way; an anchor gives its records a better path and reason.
-		if start == plan.Dead && (m.root != "/" || remote[m.fs]) {
+		// With no task it is needed: what lies under no anchor is allowed then.
+		if start == plan.Dead && pol.Kind != policy.Idle && (m.root != "/" || remote[m.fs]) {
 			continue
 		}
 		f, err := openAnchor(m.point)
@@ -161,4 +162,17 @@ func locate(ms []mount, p loader.Path) string {
 		return p.Below
 	}
 	return best
+}
+
+// MountPoints lists the mount points of this mount namespace.
+func MountPoints() ([]string, error) {
+	ms, err := mounts()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, m := range ms {
+		out = append(out, m.point)
+	}
+	return out, nil
 }
