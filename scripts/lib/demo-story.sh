@@ -9,7 +9,7 @@ if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$'\e[1m' plain=$'\e[0m'; fi
 step() { printf '\n%s== %s%s\n' "$bold" "$*" "$plain"; }
 show() { printf '$ %s\n' "$*" && "$@"; }
 
-work=$(mktemp -d)
+work=$(mktemp -d "${TMPDIR:-/tmp}/planfence-demo.XXXXXX")
 mkdir "$work/slugs" && cd "$work/slugs"
 cleanup() { cd / && rm -rf "$work"; }
 trap cleanup EXIT
@@ -76,15 +76,20 @@ step "T1 writes its two files and commits"
 show planfence task T1
 order "echo 'module.exports = s => s.toLowerCase().replace(/[^a-z0-9]+/g, \"-\")' > src/slug.js"
 order "echo 'require(\"assert\").equal(require(\"../src/slug\")(\"A b\"), \"a-b\")' > test/slug.test.js"
-order "node test/slug.test.js && git add src test && git commit -qm 'T1: slug helper' && git log --oneline -1"
+order "if command -v node >/dev/null; then node test/slug.test.js; fi && git add src test && git commit -qm 'T1: slug helper' && git log --oneline -1"
 
 step "T2 writes its own file, then is told to edit T1's: twice, both blocked"
 show planfence task T2
 order "echo 'module.exports = s => s.split(/\\s+/).length' > src/count.js"
 order "git add src/count.js && git commit -qm 'T2: word count' && git log --oneline -1"
 before=$(sha256sum src/slug.js)
-echo "  once as a plain file write from a Node program:"
-order "node -e 'require(\"fs\").writeFileSync(\"src/slug.js\", \"// mine\")' 2>&1 | grep Error:"
+if command -v node >/dev/null; then
+	echo "  once as a plain file write from a Node program:"
+	order "node -e 'require(\"fs\").writeFileSync(\"src/slug.js\", \"// mine\")' 2>&1 | grep Error:"
+else
+	echo "  once as a plain file write from a Python program:"
+	order "python3 -c 'open(\"src/slug.js\", \"w\").write(\"// mine\")' 2>&1 | grep Error:"
+fi
 echo "  once by shell redirect:"
 order "echo '// mine' >> src/slug.js"
 blocks 2
