@@ -18,12 +18,13 @@
  *   inode_setxattr, _removexattr, _set_acl, _remove_acl
  *   file_ioctl           inode flags, clones, terminals' input queues, devices
  *   file_receive         descriptors passed by somebody else
- *   ptrace_access_check, task_kill, task_setrlimit
+ *   ptrace_access_check, task_kill, file_send_sigiotask, task_setrlimit
  *                        hands of processes outside the session
- *   bpf, kernel_read_file, kernel_load_data
+ *   bpf, kernel_read_file, kernel_load_data, locked_down
  *                        the kernel itself
- *   sb_mount, move_mount, sb_umount, sb_pivotroot, fs_context_parse_param
+ *   sb_mount, move_mount, sb_umount, sb_pivotroot, sb_remount, fs_context_parse_param
  *                        what others see under a name; stacking file systems
+ *   sb_kern_mount        nothing: remembers the file systems of a session's own
  *   unix_stream_connect  daemons that run commands for whoever asks
  *   uring_override_creds, uring_cmd
  *
@@ -117,6 +118,14 @@ struct {
 	__type(key, struct link_key);
 	__type(value, __u32);
 } link_counts SEC(".maps");
+
+/* key: root of a file system and a session that mounted it new and empty; value: 1. Written by sb_kern_mount. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, OWN_ROOTS);
+	__type(key, struct link_key);
+	__type(value, __u32);
+} own_roots SEC(".maps");
 
 /* key: a random token; value: what is behind the descriptor that it was asked for with. */
 struct {
@@ -244,6 +253,21 @@ static __always_inline bool stray_links(const struct label *l, const struct scop
 	return !known || *known < nlink;
 }
 
+/* One accounted name less. If the operation fails yet, the account is short: refusing. */
+static __always_inline void unaccount(const struct label *l, struct inode *inode)
+{
+	struct link_key k = {};
+	__u32 *known;
+
+	if (inode->i_nlink < 2)
+		return;
+	object_of(&k.object, inode);
+	k.session = l->session;
+	known = bpf_map_lookup_elem(&link_counts, &k);
+	if (known)
+		__sync_fetch_and_add(known, -1);
+}
+
 /* May the object at d be changed in place? */
 static __always_inline __u32 in_place(struct label *l, struct scope *sc, struct dentry *d)
 {
@@ -310,6 +334,24 @@ static __always_inline bool harmless_device(const struct scope *sc, __u32 mode, 
 	return false;
 }
 
+/*
+ * Further ones while no task is active. Never those that reach a disk (sg, nvme,
+ * mtd), memory, or another's keyboard (input, uinput, virtual consoles).
+ */
+static __always_inline bool idle_device(__u32 mode, __u32 rdev)
+{
+	__u32 major = rdev >> MINORBITS, minor = rdev & ((1u << MINORBITS) - 1);
+
+	if ((mode & S_IFMT) != S_IFCHR)
+		return false;
+	/* tun, fuse, kvm */
+	if (major == 10)
+		return minor == 200 || minor == 229 || minor == 232;
+	/* serial lines; cameras, sound, graphics */
+	return (major == 4 && minor >= 64) || major == 166 || major == 188 || major == 81 ||
+	       major == 116 || major == 195 || major == 226;
+}
+
 /* An entry of the process itself in proc. */
 static __always_inline bool own_proc_entry(struct inode *inode)
 {
@@ -362,9 +404,8 @@ static __always_inline __u32 judge_contents(struct label *l, struct scope *sc,
 		/* By type, whatever the path says: the node may have been made in scope. */
 		if (harmless_device(sc, mode, inode->i_rdev))
 			return REASON_NONE;
-		if ((mode & S_IFMT) == S_IFCHR && (sc->h.flags & SCOPE_OPEN) &&
-		    inode->i_rdev >> MINORBITS != 1)
-			return REASON_NONE; /* no task is active, and it is no memory device */
+		if ((sc->h.flags & SCOPE_OPEN) && idle_device(mode, inode->i_rdev))
+			return REASON_NONE; /* no task is active */
 		return internal_mount(path->mnt) ? REASON_NONE : REASON_DEVICE;
 	}
 	r = often ? walk(l, sc, d, NEED_SELF) : walk_rarely(l, d, NEED_SELF);
@@ -413,7 +454,7 @@ static __noinline int open_fenced(struct file *file, struct task_struct *task)
 	struct label *l;
 	struct scope *sc;
 	struct dentry *d;
-	bool pending;
+	bool pending, writes = file->f_mode & FMODE_WRITE || file->f_flags & O_TRUNC;
 	__u32 r, flags = 0;
 
 	l = bpf_task_storage_get(&labels, task, 0, 0);
@@ -421,7 +462,7 @@ static __noinline int open_fenced(struct file *file, struct task_struct *task)
 		return 0; /* not fenced */
 	sc = scope_of(l);
 	if (!sc)
-		return file->f_mode & FMODE_WRITE ? refuse_blind(l, OP_OPEN) : 0;
+		return writes ? refuse_blind(l, OP_OPEN) : 0;
 	d = file->f_path.dentry;
 	pending = l->pending_parent && l->pending_parent == (__u64)d->d_parent &&
 		  l->pending_hash == name_key(d);
@@ -432,7 +473,7 @@ static __noinline int open_fenced(struct file *file, struct task_struct *task)
 			return 0;
 		flags = EVENT_SUPERSEDES;
 	}
-	if (!(file->f_mode & FMODE_WRITE))
+	if (!writes)
 		r = REASON_NONE;
 	else
 		r = judge_contents(l, sc, &file->f_path, file->f_inode, true);
@@ -456,8 +497,8 @@ int BPF_PROG(file_open, struct file *file, int ret)
 
 	if (ret)
 		return ret;
-	/* Reading is not fenced; but see path_mknod for O_CREAT. */
-	if (!(file->f_mode & FMODE_WRITE) && !(file->f_flags & O_CREAT))
+	/* Reading is not fenced, but O_TRUNC cuts through O_RDONLY; see path_mknod for O_CREAT. */
+	if (!(file->f_mode & FMODE_WRITE) && !(file->f_flags & (O_CREAT | O_TRUNC)))
 		return 0;
 	task = bpf_get_current_task_btf();
 	return task->bpf_storage ? open_fenced(file, task) : 0;
@@ -583,10 +624,8 @@ int BPF_PROG(path_symlink, const struct path *dir, struct dentry *dentry, const 
 HOOK(path_unlink)
 int BPF_PROG(path_unlink, const struct path *dir, struct dentry *dentry, int ret)
 {
-	struct link_key k = {};
 	struct inode *inode;
 	struct label *l;
-	__u32 *known;
 	int err;
 
 	if (ret)
@@ -594,16 +633,10 @@ int BPF_PROG(path_unlink, const struct path *dir, struct dentry *dentry, int ret
 	err = one_name(dir, dentry, OP_UNLINK, NEED_SELF, true);
 	if (err)
 		return err;
-	/* One accounted name less. If the unlink fails yet, the account is short: refusing. */
 	l = fenced();
 	inode = dentry->d_inode;
-	if (!l || !inode || inode->i_nlink < 2)
-		return 0;
-	object_of(&k.object, inode);
-	k.session = l->session;
-	known = bpf_map_lookup_elem(&link_counts, &k);
-	if (known)
-		__sync_fetch_and_add(known, -1);
+	if (l && inode)
+		unaccount(l, inode);
 	return 0;
 }
 
@@ -683,9 +716,12 @@ int BPF_PROG(path_rename, const struct path *old_dir, struct dentry *old_dentry,
 		flags = EVENT_PATH2;
 		r = walk(l, sc, new_dentry, need);
 	}
-	if (!r || internal_mount(old_dir->mnt))
-		return 0; /* both in scope, or the kernel's own */
-	return refuse(l, sc, OP_RENAME, r, flags, old_dentry, new_dentry);
+	if (r && !internal_mount(old_dir->mnt))
+		return refuse(l, sc, OP_RENAME, r, flags, old_dentry, new_dentry);
+	/* In scope, or the kernel's own. What is renamed over has one accounted name less. */
+	if (new && old != new && !(how & RENAME_EXCHANGE))
+		unaccount(l, new);
+	return 0;
 }
 
 /* ---- hooks: metadata ---------------------------------------------------- */

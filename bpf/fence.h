@@ -22,6 +22,7 @@ enum limit {
 	PATHS_MAX = 12288,	  /* bytes of names in one event */
 	COMM_LEN = 16,
 	LINK_ACCOUNTS = 65536,	  /* files whose extra links are accounted for */
+	OWN_ROOTS = 1024,	  /* file systems that sessions mounted for themselves */
 };
 
 /* Results of the table, as in package plan. */
@@ -82,6 +83,7 @@ enum reason {
 	REASON_MOUNT,	    /* a mount that would change what others see */
 	REASON_SOCKET,	    /* a control socket that runs commands for others */
 	REASON_NO_MEMORY,   /* the kernel had none to decide with */
+	REASON_CASELESS,    /* names in this directory are compared without regard to case */
 	REASON_MAX = 24,
 };
 

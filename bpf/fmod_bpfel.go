@@ -20,6 +20,7 @@ const (
 	FmodMapExes                 = "exes"
 	FmodMapLabels               = "labels"
 	FmodMapLinkCounts           = "link_counts"
+	FmodMapOwnRoots             = "own_roots"
 	FmodMapRings                = "rings"
 	FmodMapScopes               = "scopes"
 	FmodMapSessions             = "sessions"
@@ -29,6 +30,7 @@ const (
 	FmodProgFileOpen            = "file_open"
 	FmodProgFilePermission      = "file_permission"
 	FmodProgFileReceive         = "file_receive"
+	FmodProgFileSendSigiotask   = "file_send_sigiotask"
 	FmodProgFileTruncate        = "file_truncate"
 	FmodProgFsContextParseParam = "fs_context_parse_param"
 	FmodProgInodeFileSetattr    = "inode_file_setattr"
@@ -39,6 +41,7 @@ const (
 	FmodProgInodeSetxattr       = "inode_setxattr"
 	FmodProgKernelLoadData      = "kernel_load_data"
 	FmodProgKernelReadFile      = "kernel_read_file"
+	FmodProgLockedDown          = "locked_down"
 	FmodProgMembers             = "members"
 	FmodProgMoveMount           = "move_mount"
 	FmodProgPathChmod           = "path_chmod"
@@ -52,8 +55,10 @@ const (
 	FmodProgPathTruncate        = "path_truncate"
 	FmodProgPathUnlink          = "path_unlink"
 	FmodProgPtraceAccessCheck   = "ptrace_access_check"
+	FmodProgSbKernMount         = "sb_kern_mount"
 	FmodProgSbMount             = "sb_mount"
 	FmodProgSbPivotroot         = "sb_pivotroot"
+	FmodProgSbRemount           = "sb_remount"
 	FmodProgSbUmount            = "sb_umount"
 	FmodProgTaskAlloc           = "task_alloc"
 	FmodProgTaskKill            = "task_kill"
@@ -125,6 +130,7 @@ type FmodProgramSpecs struct {
 	FileOpen            *ebpf.ProgramSpec `ebpf:"file_open"`
 	FilePermission      *ebpf.ProgramSpec `ebpf:"file_permission"`
 	FileReceive         *ebpf.ProgramSpec `ebpf:"file_receive"`
+	FileSendSigiotask   *ebpf.ProgramSpec `ebpf:"file_send_sigiotask"`
 	FileTruncate        *ebpf.ProgramSpec `ebpf:"file_truncate"`
 	FsContextParseParam *ebpf.ProgramSpec `ebpf:"fs_context_parse_param"`
 	InodeFileSetattr    *ebpf.ProgramSpec `ebpf:"inode_file_setattr"`
@@ -135,6 +141,7 @@ type FmodProgramSpecs struct {
 	InodeSetxattr       *ebpf.ProgramSpec `ebpf:"inode_setxattr"`
 	KernelLoadData      *ebpf.ProgramSpec `ebpf:"kernel_load_data"`
 	KernelReadFile      *ebpf.ProgramSpec `ebpf:"kernel_read_file"`
+	LockedDown          *ebpf.ProgramSpec `ebpf:"locked_down"`
 	Members             *ebpf.ProgramSpec `ebpf:"members"`
 	MoveMount           *ebpf.ProgramSpec `ebpf:"move_mount"`
 	PathChmod           *ebpf.ProgramSpec `ebpf:"path_chmod"`
@@ -148,8 +155,10 @@ type FmodProgramSpecs struct {
 	PathTruncate        *ebpf.ProgramSpec `ebpf:"path_truncate"`
 	PathUnlink          *ebpf.ProgramSpec `ebpf:"path_unlink"`
 	PtraceAccessCheck   *ebpf.ProgramSpec `ebpf:"ptrace_access_check"`
+	SbKernMount         *ebpf.ProgramSpec `ebpf:"sb_kern_mount"`
 	SbMount             *ebpf.ProgramSpec `ebpf:"sb_mount"`
 	SbPivotroot         *ebpf.ProgramSpec `ebpf:"sb_pivotroot"`
+	SbRemount           *ebpf.ProgramSpec `ebpf:"sb_remount"`
 	SbUmount            *ebpf.ProgramSpec `ebpf:"sb_umount"`
 	TaskAlloc           *ebpf.ProgramSpec `ebpf:"task_alloc"`
 	TaskKill            *ebpf.ProgramSpec `ebpf:"task_kill"`
@@ -167,6 +176,7 @@ type FmodMapSpecs struct {
 	Exes       *ebpf.MapSpec `ebpf:"exes"`
 	Labels     *ebpf.MapSpec `ebpf:"labels"`
 	LinkCounts *ebpf.MapSpec `ebpf:"link_counts"`
+	OwnRoots   *ebpf.MapSpec `ebpf:"own_roots"`
 	Rings      *ebpf.MapSpec `ebpf:"rings"`
 	Scopes     *ebpf.MapSpec `ebpf:"scopes"`
 	Sessions   *ebpf.MapSpec `ebpf:"sessions"`
@@ -216,6 +226,7 @@ type FmodMaps struct {
 	Exes       *ebpf.Map `ebpf:"exes"`
 	Labels     *ebpf.Map `ebpf:"labels"`
 	LinkCounts *ebpf.Map `ebpf:"link_counts"`
+	OwnRoots   *ebpf.Map `ebpf:"own_roots"`
 	Rings      *ebpf.Map `ebpf:"rings"`
 	Scopes     *ebpf.Map `ebpf:"scopes"`
 	Sessions   *ebpf.Map `ebpf:"sessions"`
@@ -227,6 +238,7 @@ func (m *FmodMaps) Close() error {
 		m.Exes,
 		m.Labels,
 		m.LinkCounts,
+		m.OwnRoots,
 		m.Rings,
 		m.Scopes,
 		m.Sessions,
@@ -263,6 +275,7 @@ type FmodPrograms struct {
 	FileOpen            *ebpf.Program `ebpf:"file_open"`
 	FilePermission      *ebpf.Program `ebpf:"file_permission"`
 	FileReceive         *ebpf.Program `ebpf:"file_receive"`
+	FileSendSigiotask   *ebpf.Program `ebpf:"file_send_sigiotask"`
 	FileTruncate        *ebpf.Program `ebpf:"file_truncate"`
 	FsContextParseParam *ebpf.Program `ebpf:"fs_context_parse_param"`
 	InodeFileSetattr    *ebpf.Program `ebpf:"inode_file_setattr"`
@@ -273,6 +286,7 @@ type FmodPrograms struct {
 	InodeSetxattr       *ebpf.Program `ebpf:"inode_setxattr"`
 	KernelLoadData      *ebpf.Program `ebpf:"kernel_load_data"`
 	KernelReadFile      *ebpf.Program `ebpf:"kernel_read_file"`
+	LockedDown          *ebpf.Program `ebpf:"locked_down"`
 	Members             *ebpf.Program `ebpf:"members"`
 	MoveMount           *ebpf.Program `ebpf:"move_mount"`
 	PathChmod           *ebpf.Program `ebpf:"path_chmod"`
@@ -286,8 +300,10 @@ type FmodPrograms struct {
 	PathTruncate        *ebpf.Program `ebpf:"path_truncate"`
 	PathUnlink          *ebpf.Program `ebpf:"path_unlink"`
 	PtraceAccessCheck   *ebpf.Program `ebpf:"ptrace_access_check"`
+	SbKernMount         *ebpf.Program `ebpf:"sb_kern_mount"`
 	SbMount             *ebpf.Program `ebpf:"sb_mount"`
 	SbPivotroot         *ebpf.Program `ebpf:"sb_pivotroot"`
+	SbRemount           *ebpf.Program `ebpf:"sb_remount"`
 	SbUmount            *ebpf.Program `ebpf:"sb_umount"`
 	TaskAlloc           *ebpf.Program `ebpf:"task_alloc"`
 	TaskKill            *ebpf.Program `ebpf:"task_kill"`
@@ -305,6 +321,7 @@ func (p *FmodPrograms) Close() error {
 		p.FileOpen,
 		p.FilePermission,
 		p.FileReceive,
+		p.FileSendSigiotask,
 		p.FileTruncate,
 		p.FsContextParseParam,
 		p.InodeFileSetattr,
@@ -315,6 +332,7 @@ func (p *FmodPrograms) Close() error {
 		p.InodeSetxattr,
 		p.KernelLoadData,
 		p.KernelReadFile,
+		p.LockedDown,
 		p.Members,
 		p.MoveMount,
 		p.PathChmod,
@@ -328,8 +346,10 @@ func (p *FmodPrograms) Close() error {
 		p.PathTruncate,
 		p.PathUnlink,
 		p.PtraceAccessCheck,
+		p.SbKernMount,
 		p.SbMount,
 		p.SbPivotroot,
+		p.SbRemount,
 		p.SbUmount,
 		p.TaskAlloc,
 		p.TaskKill,

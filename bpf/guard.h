@@ -119,6 +119,14 @@ static __noinline bool reading_ioctl(__u32 cmd)
 	case 0xc0286687: /* FS_IOC_READ_VERITY_METADATA */
 	case 0x400c6615: /* FS_IOC_GET_ENCRYPTION_POLICY */
 	case 0xc0096616: /* FS_IOC_GET_ENCRYPTION_POLICY_EX */
+	case 0x40046629: /* EXT4_IOC_GETSTATE */
+	case 0x6612:	 /* EXT4_IOC_PRECACHE_EXTENTS */
+	case 0x8100587e: /* XFS_IOC_FSGEOMETRY */
+	case 0x8070587c: /* XFS_IOC_FSGEOMETRY_V4 */
+	case 0x800c581e: /* XFS_IOC_DIOINFO */
+	case 0x801c582d: /* XFS_IOC_FSGETXATTRA */
+	case 0x8004f50c: /* F2FS_IOC_GET_FEATURES */
+	case 0x80047210: /* FAT_IOCTL_GET_ATTRIBUTES */
 		return true;
 	}
 	return false;
@@ -140,6 +148,15 @@ static __noinline bool object_ioctl(__u32 cmd)
 	case 0x4030582a: /* FS_IOC_RESVSP64 */
 	case 0x4030582b: /* FS_IOC_UNRESVSP64 */
 	case 0x40305839: /* FS_IOC_ZERO_RANGE */
+	case 0xc028660f: /* EXT4_IOC_MOVE_EXT: the donor is opened for writing */
+	case 0x660c:	 /* EXT4_IOC_ALLOC_DA_BLKS */
+	case 0x800c6613: /* FS_IOC_SET_ENCRYPTION_POLICY */
+	case 0x50009402: /* BTRFS_IOC_DEFRAG */
+	case 0x40309410: /* BTRFS_IOC_DEFRAG_RANGE */
+	case 0xf501:	 /* F2FS_IOC_START_ATOMIC_WRITE */
+	case 0xf502:	 /* F2FS_IOC_COMMIT_ATOMIC_WRITE */
+	case 0xf505:	 /* F2FS_IOC_ABORT_ATOMIC_WRITE */
+	case 0x40047211: /* FAT_IOCTL_SET_ATTRIBUTES */
 		return true;
 	}
 	return false;
@@ -165,6 +182,13 @@ static __noinline bool reading_block_ioctl(__u32 cmd)
 		return true;
 	}
 	return false;
+}
+
+/* The letters that file systems' requests are made of: ext4 and the generic ones, xfs, btrfs, f2fs, fat. */
+static __always_inline bool file_system_letter(__u32 letter)
+{
+	return letter == 'f' || letter == 'X' || letter == 0x94 || letter == 'v' || letter == 0xf5 ||
+	       letter == 'r';
 }
 
 static __always_inline void answer(struct file *file, __u64 token)
@@ -227,7 +251,7 @@ static __always_inline int judge_ioctl(struct file *file, __u32 cmd, __u64 arg)
 		if (harmless_device(sc, inode->i_mode, inode->i_rdev) || internal_mount(file->f_path.mnt))
 			return 0; /* terminals and the like */
 		/* /dev/tty answers to whatever; other devices act on commands even if opened for reading. */
-		if (sc->h.flags & SCOPE_OPEN)
+		if ((sc->h.flags & SCOPE_OPEN) && idle_device(inode->i_mode, inode->i_rdev))
 			return 0; /* no task is active */
 		return refuse(l, sc, OP_IOCTL, REASON_DEVICE, 0, d, NULL);
 	}
@@ -237,13 +261,12 @@ static __always_inline int judge_ioctl(struct file *file, __u32 cmd, __u64 arg)
 	if (!r && stray_links(l, sc, inode))
 		r = REASON_HARDLINK;
 	/* An unknown request may reach further than the object that it is made on. */
-	if (!r && !object_ioctl(cmd) && !(sc->h.flags & SCOPE_OPEN) && (cmd >> 8 & 0xff) == 0x94)
+	if (!r && !object_ioctl(cmd) && !(sc->h.flags & SCOPE_OPEN))
 		r = REASON_UNKNOWN;
 	if (!r)
 		return 0; /* in scope */
 	/* An unknown letter is no file system's: the kernel answers ENOTTY. */
-	if ((cmd >> 8 & 0xff) != 'f' && (cmd >> 8 & 0xff) != 'X' && (cmd >> 8 & 0xff) != 0x94 &&
-	    (cmd >> 8 & 0xff) != 'v' && (cmd >> 8 & 0xff) != 0xf5 && (cmd >> 8 & 0xff) != 'r')
+	if (!file_system_letter(cmd >> 8 & 0xff))
 		return 0; /* as above */
 	return refuse(l, sc, OP_IOCTL, r, 0, d, NULL);
 }
@@ -344,6 +367,14 @@ static __always_inline int refuse_plain(struct label *l, __u32 op, __u32 reason)
 	return sc ? refuse(l, sc, op, reason, 0, NULL, NULL) : refuse_blind(l, op);
 }
 
+/* Is the task a thread of a companion or a keeper, of whatever session? */
+static __always_inline bool companion(struct task_struct *p)
+{
+	struct label *o = bpf_task_storage_get(&labels, p->group_leader, 0, 0);
+
+	return o && o->role == ROLE_COMPANION;
+}
+
 #define PTRACE_MODE_ATTACH 0x02
 
 HOOK(ptrace_access_check)
@@ -375,10 +406,26 @@ int BPF_PROG(task_kill, struct task_struct *p, void *info, int sig, const struct
 	if (!l)
 		return 0;
 	sc = scope_of(l);
-	/* The companion alone is out of reach; other processes are the kernel's to guard. */
-	if (!sc || (__u32)p->tgid != sc->h.companion)
+	/* Companions and keepers are out of reach; other processes are the kernel's to guard. */
+	if (!sc || ((__u32)p->tgid != sc->h.companion && !companion(p)))
 		return 0;
 	return refuse(l, sc, OP_KILL, REASON_PROTECTED, 0, NULL, NULL);
+}
+
+/*
+ * A signal on readiness of a file, asked for with F_SETOWN and F_SETSIG. It is
+ * sent by whoever makes the file ready, or by an interrupt, so the current task
+ * says nothing; companions ask for none, and get none.
+ */
+HOOK(file_send_sigiotask)
+int BPF_PROG(file_send_sigiotask, struct task_struct *p, void *fown, int sig, int ret)
+{
+	struct label *l;
+
+	if (ret || !companion(p))
+		return ret;
+	l = fenced();
+	return l ? refuse_plain(l, OP_KILL, REASON_PROTECTED) : -EACCES;
 }
 
 HOOK(task_setrlimit)
@@ -440,7 +487,43 @@ int BPF_PROG(kernel_load_data, int id, bool contents, int ret)
 	return l ? refuse_plain(l, OP_MODULE, REASON_KERNEL) : 0;
 }
 
+/*
+ * Port access, MSRs, PCI registers, kexec and whatever else would change the
+ * running kernel: what lockdown's integrity mode stops. Asking whether
+ * hibernation is possible, and reading debugfs, come here as well; writing
+ * there is refused by path.
+ */
+HOOK(locked_down)
+int BPF_PROG(locked_down, unsigned int what, int ret)
+{
+	struct label *l;
+
+	if (ret)
+		return ret;
+	if (what == bpf_core_enum_value(enum lockdown_reason, LOCKDOWN_NONE) ||
+	    what >= bpf_core_enum_value(enum lockdown_reason, LOCKDOWN_INTEGRITY_MAX) ||
+	    what == bpf_core_enum_value(enum lockdown_reason, LOCKDOWN_DEBUGFS) ||
+	    what == bpf_core_enum_value(enum lockdown_reason, LOCKDOWN_HIBERNATION))
+		return 0; /* reading */
+	l = fenced();
+	return l ? refuse_plain(l, OP_MODULE, REASON_KERNEL) : 0;
+}
+
 /* ---- mounts ------------------------------------------------------------- */
+
+/*
+ * Does a change on this mount show in others' namespaces? Right after
+ * unshare(CLONE_NEWNS) it does where the mounts are shared, as systemd makes
+ * them; sandboxes make theirs private first.
+ */
+static __always_inline bool propagates(const struct vfsmount *mnt)
+{
+	int group = 0;
+
+	bpf_probe_read_kernel(&group, sizeof(group),
+			      (const void *)mnt + ((long)OFF(mount, mnt_group_id) - (long)OFF(mount, mnt)));
+	return group;
+}
 
 /* Is this the mount namespace that the session began in, which others share? */
 static __always_inline bool shared_namespace(const struct scope *sc)
@@ -468,6 +551,7 @@ int BPF_PROG(sb_mount, const char *dev, const struct path *path, const char *typ
 {
 	struct label *l;
 	struct scope *sc;
+	bool attaches;
 
 	if (ret)
 		return ret;
@@ -477,7 +561,9 @@ int BPF_PROG(sb_mount, const char *dev, const struct path *path, const char *typ
 	sc = scope_of(l);
 	if (!sc)
 		return refuse_blind(l, OP_MOUNT);
-	if (shared_namespace(sc) || (type && stacking((__u64)type)))
+	attaches = !(flags & MS_REMOUNT) && ((flags & MS_BIND) || !(flags & MS_PROPAGATION));
+	if (shared_namespace(sc) || (type && stacking((__u64)type)) ||
+	    (attaches && propagates(path->mnt)))
 		return refuse(l, sc, OP_MOUNT, REASON_MOUNT, 0, path->dentry, NULL);
 	return 0; /* a sandbox of the session's own: anchors do not care */
 }
@@ -496,7 +582,7 @@ int BPF_PROG(move_mount, const struct path *from, const struct path *to, int ret
 	sc = scope_of(l);
 	if (!sc)
 		return refuse_blind(l, OP_MOUNT);
-	if (shared_namespace(sc))
+	if (shared_namespace(sc) || propagates(to->mnt))
 		return refuse(l, sc, OP_MOUNT, REASON_MOUNT, 0, to->dentry, NULL);
 	return 0; /* as above */
 }
@@ -506,6 +592,7 @@ int BPF_PROG(sb_umount, struct vfsmount *mnt, int flags, int ret)
 {
 	struct label *l;
 	struct scope *sc;
+	__u64 parent;
 
 	if (ret)
 		return ret;
@@ -515,7 +602,9 @@ int BPF_PROG(sb_umount, struct vfsmount *mnt, int flags, int ret)
 	sc = scope_of(l);
 	if (!sc)
 		return refuse_blind(l, OP_UMOUNT);
-	if (shared_namespace(sc))
+	parent = read_u64(number(l, mnt) - (OFF(mount, mnt) - OFF(mount, mnt_parent)), 0);
+	if (shared_namespace(sc) || propagates(mnt) ||
+	    read_u32(parent, OFF(mount, mnt_group_id)))
 		return refuse(l, sc, OP_UMOUNT, REASON_MOUNT, 0, mnt->mnt_root, NULL);
 	return 0; /* as above */
 }
@@ -537,6 +626,47 @@ int BPF_PROG(sb_pivotroot, const struct path *old_path, const struct path *new_p
 	if (shared_namespace(sc))
 		return refuse(l, sc, OP_MOUNT, REASON_MOUNT, 0, new_path->dentry, NULL);
 	return 0; /* as above */
+}
+
+/* Options of the file system itself, which hold for everybody who has it mounted. */
+HOOK(sb_remount)
+int BPF_PROG(sb_remount, struct super_block *sb, void *opts, int ret)
+{
+	struct label *l;
+
+	if (ret)
+		return ret;
+	l = fenced();
+	if (!l || sb->s_user_ns->level || own_root(number(l, sb->s_root), l->session))
+		return 0; /* not fenced, or a file system of the session's own, or of its user namespace */
+	return refuse_plain(l, OP_MOUNT, REASON_MOUNT);
+}
+
+/*
+ * A tmpfs that the session mounts is new and empty: nothing in it is anybody
+ * else's, so it may be written. Its root is known by the random generation
+ * that tmpfs gives to an inode.
+ */
+HOOK(sb_kern_mount)
+int BPF_PROG(sb_kern_mount, struct super_block *sb, int ret)
+{
+	struct link_key k = {};
+	__u32 one = 1;
+	struct label *l;
+	char t[6] = {};
+
+	if (ret)
+		return ret;
+	l = fenced();
+	if (!l || sb->s_magic != TMPFS_MAGIC)
+		return 0; /* not fenced, or not remembered */
+	bpf_probe_read_kernel_str(t, sizeof(t), (const void *)sb->s_type->name);
+	if (t[0] != 't' || t[1] != 'm' || t[2] != 'p' || t[3] != 'f' || t[4] != 's' || t[5])
+		return 0; /* devtmpfs has one instance for all */
+	object_of(&k.object, sb->s_root->d_inode);
+	k.session = l->session;
+	bpf_map_update_elem(&own_roots, &k, &one, 0);
+	return 0; /* mounting is judged by sb_mount and move_mount */
 }
 
 /* The new mount API: fsopen("overlay") is refused at its first parameter. */

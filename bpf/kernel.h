@@ -58,6 +58,10 @@ enum bpf_map_type {
 #define FMODE_CREATED 0x100000
 #define O_CREAT 0100
 #define O_TRUNC 01000
+#define MS_REMOUNT 32
+#define MS_BIND 4096
+#define MS_PROPAGATION ((1 << 17) | (1 << 18) | (1 << 19) | (1 << 20)) /* unbindable, private, slave, shared */
+#define S_CASEFOLD (1 << 15)
 #define S_IFMT 0170000
 #define S_IFSOCK 0140000
 #define S_IFLNK 0120000
@@ -80,6 +84,8 @@ enum bpf_map_type {
 #define DCACHE_PAR_LOOKUP_OLD 0x10000000
 enum dentry_flags {
 	DCACHE_PAR_LOOKUP = 1 << 24, /* an enum, and renumbered, from 6.15 */
+	DCACHE_DISCONNECTED = 1 << 5,
+	DCACHE_OP_COMPARE = 1 << 1,
 };
 
 /* Limits of the kernel that loop bounds mirror. */
@@ -95,7 +101,19 @@ enum dentry_flags {
 #define TRACEFS_MAGIC 0x74726163
 #define SECURITYFS_MAGIC 0x73636673
 #define CONFIGFS_MAGIC 0x62656570 /* fs/configfs/mount.c */
+#define CGROUP_SUPER_MAGIC 0x27e0eb
+#define CGROUP2_SUPER_MAGIC 0x63677270
+#define BINFMTFS_MAGIC 0x42494e4d
+#define EFIVARFS_MAGIC 0xde5e81e4
+#define SELINUX_MAGIC 0xf97cff8c
+#define SMACK_MAGIC 0x43415d53
+#define RDTGROUP_SUPER_MAGIC 0x7655821
+#define PSTOREFS_MAGIC 0x6165676C
+#define NFSD_MAGIC 0x6e667364 /* fs/nfsd/nfsctl.c */
 #define OVERLAYFS_SUPER_MAGIC 0x794c7630
+#define TMPFS_MAGIC 0x01021994
+#define EXT4_SUPER_MAGIC 0xEF53
+#define F2FS_SUPER_MAGIC 0xF2F52010
 
 /* include/linux/fs.h: mounted by the kernel for itself (pipes, sockets, memfds). */
 #define SB_KERNMOUNT (1 << 22)
@@ -117,8 +135,15 @@ struct file_system_type {
 	const char *name;
 } CORE;
 
+struct user_namespace {
+	int level;
+} CORE;
+
+struct dentry;
 struct super_block {
 	u32 s_dev;
+	struct dentry *s_root;
+	struct user_namespace *s_user_ns;
 	unsigned long s_magic;
 	unsigned long s_flags;
 	struct file_system_type *s_type;
@@ -126,6 +151,7 @@ struct super_block {
 
 struct inode {
 	u16 i_mode;
+	unsigned int i_flags;
 	unsigned int i_nlink;
 	u32 i_rdev;
 	u32 i_generation;
@@ -166,6 +192,7 @@ struct mount {
 	struct vfsmount mnt;
 	struct mnt_namespace *mnt_ns;
 	int mnt_id;
+	int mnt_group_id;
 } CORE;
 
 struct path {
@@ -261,6 +288,15 @@ enum kernel_load_data_id {
 	LOADING_KEXEC_IMAGE = 3,
 	LOADING_KEXEC_INITRAMFS = 4,
 	LOADING_POLICY = 5,
+};
+
+/* include/linux/security.h */
+enum lockdown_reason {
+	LOCKDOWN_NONE,
+	LOCKDOWN_MODULE_SIGNATURE,
+	LOCKDOWN_HIBERNATION,
+	LOCKDOWN_DEBUGFS,
+	LOCKDOWN_INTEGRITY_MAX,
 };
 
 struct seq_file;

@@ -108,6 +108,7 @@ const (
 	LsmLimitPATHS_MAX     LsmLimit = 12288
 	LsmLimitCOMM_LEN      LsmLimit = 16
 	LsmLimitLINK_ACCOUNTS LsmLimit = 65536
+	LsmLimitOWN_ROOTS     LsmLimit = 1024
 )
 
 type LsmLinkKey struct {
@@ -185,6 +186,7 @@ const (
 	LsmReasonREASON_MOUNT     LsmReason = 13
 	LsmReasonREASON_SOCKET    LsmReason = 14
 	LsmReasonREASON_NO_MEMORY LsmReason = 15
+	LsmReasonREASON_CASELESS  LsmReason = 16
 	LsmReasonREASON_MAX       LsmReason = 24
 )
 
@@ -253,6 +255,7 @@ const (
 	LsmMapExes                 = "exes"
 	LsmMapLabels               = "labels"
 	LsmMapLinkCounts           = "link_counts"
+	LsmMapOwnRoots             = "own_roots"
 	LsmMapRings                = "rings"
 	LsmMapScopes               = "scopes"
 	LsmMapSessions             = "sessions"
@@ -262,6 +265,7 @@ const (
 	LsmProgFileOpen            = "file_open"
 	LsmProgFilePermission      = "file_permission"
 	LsmProgFileReceive         = "file_receive"
+	LsmProgFileSendSigiotask   = "file_send_sigiotask"
 	LsmProgFileTruncate        = "file_truncate"
 	LsmProgFsContextParseParam = "fs_context_parse_param"
 	LsmProgInodeFileSetattr    = "inode_file_setattr"
@@ -272,6 +276,7 @@ const (
 	LsmProgInodeSetxattr       = "inode_setxattr"
 	LsmProgKernelLoadData      = "kernel_load_data"
 	LsmProgKernelReadFile      = "kernel_read_file"
+	LsmProgLockedDown          = "locked_down"
 	LsmProgMembers             = "members"
 	LsmProgMoveMount           = "move_mount"
 	LsmProgPathChmod           = "path_chmod"
@@ -285,8 +290,10 @@ const (
 	LsmProgPathTruncate        = "path_truncate"
 	LsmProgPathUnlink          = "path_unlink"
 	LsmProgPtraceAccessCheck   = "ptrace_access_check"
+	LsmProgSbKernMount         = "sb_kern_mount"
 	LsmProgSbMount             = "sb_mount"
 	LsmProgSbPivotroot         = "sb_pivotroot"
+	LsmProgSbRemount           = "sb_remount"
 	LsmProgSbUmount            = "sb_umount"
 	LsmProgTaskAlloc           = "task_alloc"
 	LsmProgTaskKill            = "task_kill"
@@ -358,6 +365,7 @@ type LsmProgramSpecs struct {
 	FileOpen            *ebpf.ProgramSpec `ebpf:"file_open"`
 	FilePermission      *ebpf.ProgramSpec `ebpf:"file_permission"`
 	FileReceive         *ebpf.ProgramSpec `ebpf:"file_receive"`
+	FileSendSigiotask   *ebpf.ProgramSpec `ebpf:"file_send_sigiotask"`
 	FileTruncate        *ebpf.ProgramSpec `ebpf:"file_truncate"`
 	FsContextParseParam *ebpf.ProgramSpec `ebpf:"fs_context_parse_param"`
 	InodeFileSetattr    *ebpf.ProgramSpec `ebpf:"inode_file_setattr"`
@@ -368,6 +376,7 @@ type LsmProgramSpecs struct {
 	InodeSetxattr       *ebpf.ProgramSpec `ebpf:"inode_setxattr"`
 	KernelLoadData      *ebpf.ProgramSpec `ebpf:"kernel_load_data"`
 	KernelReadFile      *ebpf.ProgramSpec `ebpf:"kernel_read_file"`
+	LockedDown          *ebpf.ProgramSpec `ebpf:"locked_down"`
 	Members             *ebpf.ProgramSpec `ebpf:"members"`
 	MoveMount           *ebpf.ProgramSpec `ebpf:"move_mount"`
 	PathChmod           *ebpf.ProgramSpec `ebpf:"path_chmod"`
@@ -381,8 +390,10 @@ type LsmProgramSpecs struct {
 	PathTruncate        *ebpf.ProgramSpec `ebpf:"path_truncate"`
 	PathUnlink          *ebpf.ProgramSpec `ebpf:"path_unlink"`
 	PtraceAccessCheck   *ebpf.ProgramSpec `ebpf:"ptrace_access_check"`
+	SbKernMount         *ebpf.ProgramSpec `ebpf:"sb_kern_mount"`
 	SbMount             *ebpf.ProgramSpec `ebpf:"sb_mount"`
 	SbPivotroot         *ebpf.ProgramSpec `ebpf:"sb_pivotroot"`
+	SbRemount           *ebpf.ProgramSpec `ebpf:"sb_remount"`
 	SbUmount            *ebpf.ProgramSpec `ebpf:"sb_umount"`
 	TaskAlloc           *ebpf.ProgramSpec `ebpf:"task_alloc"`
 	TaskKill            *ebpf.ProgramSpec `ebpf:"task_kill"`
@@ -400,6 +411,7 @@ type LsmMapSpecs struct {
 	Exes       *ebpf.MapSpec `ebpf:"exes"`
 	Labels     *ebpf.MapSpec `ebpf:"labels"`
 	LinkCounts *ebpf.MapSpec `ebpf:"link_counts"`
+	OwnRoots   *ebpf.MapSpec `ebpf:"own_roots"`
 	Rings      *ebpf.MapSpec `ebpf:"rings"`
 	Scopes     *ebpf.MapSpec `ebpf:"scopes"`
 	Sessions   *ebpf.MapSpec `ebpf:"sessions"`
@@ -449,6 +461,7 @@ type LsmMaps struct {
 	Exes       *ebpf.Map `ebpf:"exes"`
 	Labels     *ebpf.Map `ebpf:"labels"`
 	LinkCounts *ebpf.Map `ebpf:"link_counts"`
+	OwnRoots   *ebpf.Map `ebpf:"own_roots"`
 	Rings      *ebpf.Map `ebpf:"rings"`
 	Scopes     *ebpf.Map `ebpf:"scopes"`
 	Sessions   *ebpf.Map `ebpf:"sessions"`
@@ -460,6 +473,7 @@ func (m *LsmMaps) Close() error {
 		m.Exes,
 		m.Labels,
 		m.LinkCounts,
+		m.OwnRoots,
 		m.Rings,
 		m.Scopes,
 		m.Sessions,
@@ -496,6 +510,7 @@ type LsmPrograms struct {
 	FileOpen            *ebpf.Program `ebpf:"file_open"`
 	FilePermission      *ebpf.Program `ebpf:"file_permission"`
 	FileReceive         *ebpf.Program `ebpf:"file_receive"`
+	FileSendSigiotask   *ebpf.Program `ebpf:"file_send_sigiotask"`
 	FileTruncate        *ebpf.Program `ebpf:"file_truncate"`
 	FsContextParseParam *ebpf.Program `ebpf:"fs_context_parse_param"`
 	InodeFileSetattr    *ebpf.Program `ebpf:"inode_file_setattr"`
@@ -506,6 +521,7 @@ type LsmPrograms struct {
 	InodeSetxattr       *ebpf.Program `ebpf:"inode_setxattr"`
 	KernelLoadData      *ebpf.Program `ebpf:"kernel_load_data"`
 	KernelReadFile      *ebpf.Program `ebpf:"kernel_read_file"`
+	LockedDown          *ebpf.Program `ebpf:"locked_down"`
 	Members             *ebpf.Program `ebpf:"members"`
 	MoveMount           *ebpf.Program `ebpf:"move_mount"`
 	PathChmod           *ebpf.Program `ebpf:"path_chmod"`
@@ -519,8 +535,10 @@ type LsmPrograms struct {
 	PathTruncate        *ebpf.Program `ebpf:"path_truncate"`
 	PathUnlink          *ebpf.Program `ebpf:"path_unlink"`
 	PtraceAccessCheck   *ebpf.Program `ebpf:"ptrace_access_check"`
+	SbKernMount         *ebpf.Program `ebpf:"sb_kern_mount"`
 	SbMount             *ebpf.Program `ebpf:"sb_mount"`
 	SbPivotroot         *ebpf.Program `ebpf:"sb_pivotroot"`
+	SbRemount           *ebpf.Program `ebpf:"sb_remount"`
 	SbUmount            *ebpf.Program `ebpf:"sb_umount"`
 	TaskAlloc           *ebpf.Program `ebpf:"task_alloc"`
 	TaskKill            *ebpf.Program `ebpf:"task_kill"`
@@ -538,6 +556,7 @@ func (p *LsmPrograms) Close() error {
 		p.FileOpen,
 		p.FilePermission,
 		p.FileReceive,
+		p.FileSendSigiotask,
 		p.FileTruncate,
 		p.FsContextParseParam,
 		p.InodeFileSetattr,
@@ -548,6 +567,7 @@ func (p *LsmPrograms) Close() error {
 		p.InodeSetxattr,
 		p.KernelLoadData,
 		p.KernelReadFile,
+		p.LockedDown,
 		p.Members,
 		p.MoveMount,
 		p.PathChmod,
@@ -561,8 +581,10 @@ func (p *LsmPrograms) Close() error {
 		p.PathTruncate,
 		p.PathUnlink,
 		p.PtraceAccessCheck,
+		p.SbKernMount,
 		p.SbMount,
 		p.SbPivotroot,
+		p.SbRemount,
 		p.SbUmount,
 		p.TaskAlloc,
 		p.TaskKill,

@@ -39,6 +39,9 @@ static __always_inline __u32 step(const struct scope *sc, __u32 s, __u32 class)
 	return (__u32)c == s ? (__u32)(c >> 32) : STATE_DEAD;
 }
 
+/* In d_flags: the file system compares names in its own way, perhaps without regard to case. */
+#define OP_COMPARE DCACHE_OP_COMPARE
+
 /* The walk's third answer beside the states: the general walk has to decide. */
 #define STATE_SLOW 4
 
@@ -56,7 +59,7 @@ static __noinline __u32 match_name(struct dentry *d, const struct scope *sc, __u
 	if (s <= STATE_ALL)
 		return s;
 	len = d->d_name.len;
-	if (len >= INLINE_NAME)
+	if (len >= INLINE_NAME || d->d_flags & OP_COMPARE)
 		return STATE_SLOW;
 #pragma clang loop unroll(full)
 	for (i = 0; i < INLINE_NAME / 8; i++) {

@@ -110,6 +110,25 @@ static long general_word(__u64 i, void *arg)
 	return s <= STATE_ALL;
 }
 
+/*
+ * May the name of d be spelled in another way? Where names are compared
+ * without regard to case the dentry has the spelling of whoever looked first,
+ * not the file's, so the name proves nothing.
+ */
+static __noinline bool caseless(__u64 d)
+{
+	__u64 magic, dir;
+
+	if (!(read_u32(d, OFF(dentry, d_flags)) & DCACHE_OP_COMPARE))
+		return false;
+	magic = read_u64(read_u64(d, OFF(dentry, d_sb)), OFF(super_block, s_magic));
+	if (magic != EXT4_SUPER_MAGIC && magic != F2FS_SUPER_MAGIC && magic != TMPFS_MAGIC &&
+	    magic != OVERLAYFS_SUPER_MAGIC)
+		return magic != PROC_SUPER_MAGIC; /* vfat and the like: all directories */
+	dir = read_u64(read_u64(d, OFF(dentry, d_parent)), OFF(dentry, d_inode));
+	return read_u32(dir, OFF(inode, i_flags)) & S_CASEFOLD;
+}
+
 /* One level down: '/' and the name. */
 static long general_down(__u64 i, void *arg)
 {
@@ -127,6 +146,10 @@ static long general_down(__u64 i, void *arg)
 		return 1;
 	}
 	g->s = step(g->sc, g->s, g->sc->h.slash);
+	if (g->s > STATE_ALL && caseless(d)) {
+		g->reason = REASON_CASELESS;
+		return 1;
+	}
 	if (g->s > STATE_ALL)
 		bpf_loop((g->left + 7) / 8, general_word, g, 0);
 	return g->s <= STATE_ALL;
@@ -148,6 +171,32 @@ static long general_chunk(__u64 i, void *arg)
 	return 0;
 }
 
+/* File systems whose files are the kernel's settings, other machines of it included. */
+static __always_inline bool kernel_settings(__u64 magic)
+{
+	return magic == PROC_SUPER_MAGIC || magic == SYSFS_MAGIC || magic == BPF_FS_MAGIC ||
+	       magic == DEBUGFS_MAGIC || magic == TRACEFS_MAGIC || magic == SECURITYFS_MAGIC ||
+	       magic == CONFIGFS_MAGIC || magic == CGROUP_SUPER_MAGIC ||
+	       magic == CGROUP2_SUPER_MAGIC || magic == BINFMTFS_MAGIC || magic == EFIVARFS_MAGIC ||
+	       magic == SELINUX_MAGIC || magic == SMACK_MAGIC || magic == RDTGROUP_SUPER_MAGIC ||
+	       magic == PSTOREFS_MAGIC || magic == NFSD_MAGIC;
+}
+
+/* Is d the root of a file system that the session mounted, empty, for itself? */
+static __noinline bool own_root(__u64 d, __u64 session)
+{
+	struct link_key k = {};
+
+	k.object.inode = read_u64(d, OFF(dentry, d_inode));
+	if (!k.object.inode)
+		return false;
+	k.object.ino = read_u64(k.object.inode, OFF(inode, i_ino));
+	k.object.generation = read_u32(k.object.inode, OFF(inode, i_generation));
+	k.object.dev = read_u32(read_u64(d, OFF(dentry, d_sb)), OFF(super_block, s_dev));
+	k.session = session;
+	return bpf_map_lookup_elem(&own_roots, &k);
+}
+
 /* A global function: verified once, not once a caller. */
 __noinline int general_walk(__u64 dentry, __u32 slot, __u32 need)
 {
@@ -166,14 +215,17 @@ __noinline int general_walk(__u64 dentry, __u32 slot, __u32 need)
 	g.leaf = g.cur = dentry;
 	g.reason = REASON_TOO_DEEP;
 	bpf_loop(MAX_DEPTH, general_up, &g, 0);
+	if (g.reason == REASON_UNKNOWN && own_root(g.cur, sc->h.session))
+		return REASON_NONE;
 	if (g.reason == REASON_UNKNOWN && (sc->h.flags & SCOPE_OPEN)) {
 		__u64 magic = read_u64(read_u64(dentry, OFF(dentry, d_sb)), OFF(super_block, s_magic));
 
 		/* A new mount of one of these shows the same kernel settings again. */
-		if (magic == PROC_SUPER_MAGIC || magic == SYSFS_MAGIC || magic == BPF_FS_MAGIC ||
-		    magic == DEBUGFS_MAGIC || magic == TRACEFS_MAGIC ||
-		    magic == SECURITYFS_MAGIC || magic == CONFIGFS_MAGIC)
+		if (kernel_settings(magic))
 			return REASON_PROTECTED;
+		/* Opened by handle: the walk ended before it came to any name. */
+		if (read_u32(g.cur, OFF(dentry, d_flags)) & DCACHE_DISCONNECTED)
+			return REASON_UNKNOWN;
 		return REASON_NONE; /* no task is active: only what is protected is refused */
 	}
 	if (g.reason)

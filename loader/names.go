@@ -25,7 +25,7 @@ var reasons = map[bpf.LsmReason]string{
 	bpf.LsmReasonREASON_DIRECTORY: "directory", bpf.LsmReasonREASON_REVOKED: "revoked",
 	bpf.LsmReasonREASON_PROCESS: "process", bpf.LsmReasonREASON_KERNEL: "kernel",
 	bpf.LsmReasonREASON_MOUNT: "mount", bpf.LsmReasonREASON_SOCKET: "socket",
-	bpf.LsmReasonREASON_NO_MEMORY: "no-memory",
+	bpf.LsmReasonREASON_NO_MEMORY: "no-memory", bpf.LsmReasonREASON_CASELESS: "caseless",
 }
 
 func opName(op uint8) string { return nameOf(ops[bpf.LsmOp(op)]) }

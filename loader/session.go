@@ -103,6 +103,20 @@ func (s *Session) Label(pidfd int) error {
 	return nil
 }
 
+// Guard marks the process with the number pid as a companion: no fenced process
+// can signal it.
+func (f *Fence) Guard(pid int) error {
+	pidfd, err := PidfdOpen(pid)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(pidfd)
+	if err := f.maps["labels"].Put(uint32(pidfd), bpf.LsmLabel{Role: uint32(bpf.LsmRoleROLE_COMPANION)}); err != nil {
+		return fmt.Errorf("guard process %d: %w", pid, err)
+	}
+	return nil
+}
+
 // Reset sets the session's totals and the events' numbering back to nothing:
 // what the canary did is no part of the run. Nothing else may be fenced yet.
 func (s *Session) Reset() error {

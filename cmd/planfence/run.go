@@ -322,7 +322,7 @@ func (s *fenced) raise(id string) (*loader.Fence, error) {
 		err = s.c.Begin(fence, pl, id)
 	}
 	if err == nil {
-		err = companion.StartKeeper(s.c.SessionName())
+		err = companion.StartKeeper(fence, s.c.SessionName())
 	}
 	if err != nil {
 		fence.Close()

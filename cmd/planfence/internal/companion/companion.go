@@ -80,7 +80,10 @@ func (c *Companion) Begin(f *loader.Fence, p *plan.Plan, id string) error {
 	c.byGeneration = map[uint64]scopeInForce{}
 	c.started = time.Now()
 	c.About.Attach = string(f.Mode)
-	err = c.openState()
+	err = f.Guard(os.Getpid())
+	if err == nil {
+		err = c.openState()
+	}
 	if err == nil {
 		err = c.apply(p, id)
 	}

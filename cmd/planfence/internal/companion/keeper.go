@@ -23,8 +23,8 @@ import (
 // the last fenced process has ended.
 const KeeperName = "planfence-keeper"
 
-// StartKeeper starts the keeper of a session.
-func StartKeeper(name string) error {
+// StartKeeper starts the keeper of a session of the fence.
+func StartKeeper(f *loader.Fence, name string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find the planfence program: %w", err)
@@ -37,7 +37,7 @@ func StartKeeper(name string) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the keeper: %w", err)
 	}
-	return cmd.Process.Release()
+	return errors.Join(f.Guard(cmd.Process.Pid), cmd.Process.Release())
 }
 
 // Keep is the keeper's main.
@@ -203,7 +203,7 @@ func Sweep(f *loader.Fence) ([]string, error) {
 		}
 		if len(i.Members) > 0 {
 			orphans = append(orphans, name)
-			if err := StartKeeper(name); err != nil {
+			if err := StartKeeper(f, name); err != nil {
 				return orphans, err
 			}
 			continue
