@@ -148,7 +148,7 @@ struct scope_header {
 	__u32 flags;
 	__u32 root_start;
 	__u32 root_anchor; /* id of the root in the companion's list */
-	__u32 pad;
+	__u32 zero;	   /* always 0, which the verifier does not know: see walk.h */
 	__u32 socket_start; /* state from which control sockets' paths are judged */
 	__u32 companion;    /* tgid of the companion, initial pid namespace */
 	__u16 slash;	    /* class of '/' */

@@ -217,7 +217,7 @@ type LsmScopeHeader struct {
 	Flags       uint32
 	RootStart   uint32
 	RootAnchor  uint32
-	Pad         uint32
+	Zero        uint32
 	SocketStart uint32
 	Companion   uint32
 	Slash       uint16

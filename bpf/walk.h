@@ -15,6 +15,12 @@
 #define CHUNK 24
 #define CHUNKS (MAX_DEPTH / CHUNK + 1)
 
+/*
+ * Up to 6.6 the verifier follows a callback of bpf_loop once and takes what that
+ * leaves for what any number of turns leaves: code that needs a second turn to
+ * be reached is dead to it, and removed. So what a later turn changes must be
+ * unknown from the start: a number read from a map, not a constant.
+ */
 struct general {
 	const struct scope *sc;
 	__u64 leaf;
@@ -212,6 +218,7 @@ __noinline int general_walk(__u64 dentry, __u32 slot, __u32 need)
 	if (!sc)
 		return REASON_NO_TASK;
 	g.sc = sc;
+	g.n = sc->h.zero;
 	g.leaf = g.cur = dentry;
 	g.reason = REASON_TOO_DEEP;
 	bpf_loop(MAX_DEPTH, general_up, &g, 0);
@@ -268,6 +275,7 @@ __noinline int general_walk_from(__u64 dentry, __u32 slot, __u32 start)
 	if (!sc)
 		return 1;
 	g.sc = sc;
+	g.n = sc->h.zero;
 	g.leaf = g.cur = dentry;
 	g.s = start;
 	bpf_loop(MAX_DEPTH, general_up_all, &g, 0);
