@@ -39,7 +39,8 @@ func (d *dfa) row(id int32) []dfaEdge { return d.edges[d.off[id-firstRow]:d.off[
 type determiner struct {
 	n      *nfa
 	limits Limits
-	work   int // elements and edges handled so far
+	work   int  // elements and edges handled so far
+	whole  bool // keep the sets whole, so that they tell which rules match
 
 	dfa
 	sets   []uint32 // elements of all states, end to end
@@ -54,10 +55,15 @@ type determiner struct {
 	round   int32
 }
 
+func newDeterminer(n *nfa, l Limits) *determiner {
+	return &determiner{
+		n: n, limits: l, single: make([]int32, len(n.head)), hash: make([]int32, 1024), setOff: []int32{0},
+	}
+}
+
+// determine makes the deterministic automaton of all groups.
 func determine(n *nfa, groups []Group, l Limits) (*determiner, error) {
-	d := &determiner{n: n, limits: l, single: make([]int32, len(n.head)), hash: make([]int32, 1024)}
-	d.setOff = append(d.setOff, 0)
-	next := 0
+	d := newDeterminer(n, l)
 	for g := range groups {
 		var inherited []uint32
 		if in := groups[g].Inherit; in >= 0 {
@@ -71,17 +77,22 @@ func determine(n *nfa, groups []Group, l Limits) (*determiner, error) {
 		}
 		d.start = append(d.start, d.intern())
 	}
+	return d, d.run()
+}
+
+// run makes the row of every state that is reached.
+func (d *determiner) run() error {
 	d.off = append(d.off, 0)
-	for ; next < len(d.end); next++ {
-		d.expand(next)
-		if d.work > l.work() {
-			return d, fmt.Errorf("%d steps of work", l.work())
+	for row := 0; row < len(d.end); row++ {
+		d.expand(row)
+		if d.work > d.limits.work() {
+			return fmt.Errorf("%d steps of work", d.limits.work())
 		}
-		if len(d.end) > l.states() {
-			return d, fmt.Errorf("%d states", l.states())
+		if len(d.end) > d.limits.states() {
+			return fmt.Errorf("%d states", d.limits.states())
 		}
 	}
-	return d, nil
+	return nil
 }
 
 // set returns the elements of a state. Those of All are left out: a group that
@@ -150,9 +161,11 @@ func (d *determiner) reach(elem uint32) {
 	}
 }
 
-// intern turns the targets into a state. Sets that cannot include anything are
-// Dead at once, and where all is included only exclusions are kept.
-func (d *determiner) intern() int32 {
+// reduce drops what does not matter for whether a path is covered. Sets that
+// cannot include anything are idDead, others that include all idAll; of those
+// that do but for exclusions only the exclusions are kept. It returns firstRow
+// for all that need a row.
+func (d *determiner) reduce() int32 {
 	all, positive, negative := false, false, false
 	for _, e := range d.targets {
 		m := d.n.mark[e>>modeBits]
@@ -177,6 +190,18 @@ func (d *determiner) intern() int32 {
 			m := d.n.mark[e>>modeBits]
 			return m&markNegative == 0 && e != uint32(d.n.all[0])<<modeBits
 		})
+	}
+	return firstRow
+}
+
+// intern turns the targets into a state.
+func (d *determiner) intern() int32 {
+	if !d.whole {
+		if id := d.reduce(); id != firstRow {
+			return id
+		}
+	} else if len(d.targets) == 0 {
+		return idDead
 	}
 	if len(d.targets) == 1 && d.targets[0]&(1<<modeBits-1) == 0 {
 		q := d.targets[0] >> modeBits

@@ -45,11 +45,16 @@ type nfa struct {
 
 func newNFA() *nfa {
 	n := &nfa{current: -1, tails: map[string]int32{}}
+	n.newAll()
+	return n
+}
+
+// newAll makes the states behind which everything is included, or excluded.
+func (n *nfa) newAll() {
 	for i, m := range []uint8{markInclude | markAll, markExclude | markAll | markNegative} {
 		n.all[i] = n.state(m)
 		n.bytes(n.all[i], 1, 255, n.all[i])
 	}
-	return n
 }
 
 // group starts a group's tries.
