@@ -277,6 +277,7 @@ func (s *fenced) start(p *project, id, fixed string) (err error) {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.c.Run(ctx) })
 	wg.Go(func() { s.c.Watch(ctx) })
+	wg.Go(func() { s.c.Revoker(ctx) })
 	finish := func(code int) {
 		stop()
 		wg.Wait()

@@ -46,6 +46,8 @@ type Companion struct {
 	generation   uint64
 	synced       time.Time
 	byGeneration map[uint64]scopeInForce
+	mappings     []string // shared mappings of files that are out of scope now
+	pending      chan struct{}
 	staleSince   time.Time
 	staleWhy     string
 
@@ -78,6 +80,7 @@ func (c *Companion) Begin(f *loader.Fence, p *plan.Plan, id string) error {
 	}
 	c.fence, c.session, c.reader, c.name = f, s, s.NewReader(), Name(s.ID)
 	c.byGeneration = map[uint64]scopeInForce{}
+	c.pending = make(chan struct{}, 1)
 	c.started = time.Now()
 	c.About.Attach = string(f.Mode)
 	err = f.Guard(os.Getpid())

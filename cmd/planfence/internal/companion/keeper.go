@@ -92,7 +92,7 @@ func adopt(st *State, lock *os.File) (*Companion, error) {
 		Config: st.Config, Audit: st.Mode == "audit", Hardlinks: st.Hardlinks, Warn: func(string) {},
 		About: About{st.Attach, st.Mode, st.User, st.Version, st.Command},
 		fence: fence, session: s, reader: s.NewReader(), name: st.Name, lock: lock, started: st.Started,
-		byGeneration: map[uint64]scopeInForce{}, Log: discard{},
+		byGeneration: map[uint64]scopeInForce{}, pending: make(chan struct{}, 1), Log: discard{},
 	}
 	if st.Fixed {
 		c.FixedTask = st.Task
@@ -166,6 +166,7 @@ func (c *Companion) stay() error {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.Run(ctx) })
 	wg.Go(func() { c.Watch(ctx) })
+	wg.Go(func() { c.Revoker(ctx) })
 	for {
 		all, err := c.fence.Members()
 		if err == nil && len(all[c.session.ID]) == 0 {

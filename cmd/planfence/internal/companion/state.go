@@ -35,6 +35,7 @@ type State struct {
 	Synced     time.Time     `json:"synced"` // when the scope in force was put in force
 	Cells      int           `json:"cells"`  // of the compiled scope
 	LogMax     int64         `json:"log_max,omitempty"`
+	Mappings   []string      `json:"shared_mappings,omitempty"` // still open, out of scope: "PID PATH"
 	StaleSince *time.Time    `json:"stale_since,omitempty"`
 	StaleWhy   string        `json:"stale_why,omitempty"`
 	Build      string        `json:"build"`
@@ -92,7 +93,7 @@ func (c *Companion) saveState() {
 		Fixed: c.FixedTask != "", Kind: c.policy.Kind, Generation: c.generation, Attach: c.About.Attach,
 		Mode: c.About.Mode, Hardlinks: c.Hardlinks, Command: c.About.Command, User: c.About.User,
 		Started: c.started, Synced: c.synced, Cells: cells, LogMax: c.LogMax, StaleWhy: c.staleWhy,
-		Build: loader.Build(), Version: c.About.Version, Config: c.Config,
+		Mappings: c.mappings, Build: loader.Build(), Version: c.About.Version, Config: c.Config,
 	}
 	if c.staleWhy != "" {
 		t := c.staleSince

@@ -103,6 +103,7 @@ func (c *Companion) current() (*plan.Plan, string, error) {
 func (c *Companion) Sync() error {
 	p, id, err := c.current()
 	if err == nil {
+		c.revoke() // first: no write passes between the two
 		err = c.apply(p, id)
 	}
 	if err != nil {
