@@ -137,7 +137,7 @@ func TestParse(t *testing.T) {
 func TestSiblingPatterns(t *testing.T) {
 	for name, want := range map[string]string{
 		"f.c.tmp.1.2": "NAME.tmp.*", "f.c.x.tmp": "NAME.*.tmp", "f.c~": "NAME~", ".f.c.swp": ".NAME.sw?", ".f.c.Ab12": ".NAME.*",
-		"f.c.20": "NAME.[0-9]+", ".#f.c": ".#NAME", "#f.c#": "#NAME#", "4913": "4913", "sedAb12Cd": "sed??????",
+		"f.c.20": "NAME.[0-9]+", "f.c.1928374650": "NAME.[0-9]+", ".#f.c": ".#NAME", "#f.c#": "#NAME#", "4913": "4913", "sedAb12Cd": "sed??????",
 		"f.c": "", "f.c.": "", "f.c.1a": "", "xf.c~": "", "f.c~x": "", "sedAb12C": "", "sedAb12Cde": "", ".f.c": "", "f.c.a/b.tmp": "",
 	} {
 		if got, ok := IsSibling("f.c", name); got != want || ok != (want != "") {
