@@ -8,6 +8,8 @@ LLVM_STRIP ?= llvm-strip-$(CLANG_MAJOR)
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 export CLANG LLVM_STRIP
 
+# sudo's PATH leaves /usr/local out on some systems.
+export PATH := $(PATH):/usr/local/go/bin
 GO       = CGO_ENABLED=0 go
 GOFLAGS_ = -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
 
