@@ -17,7 +17,7 @@ import (
 // Dispatches have a plan of their own, dispatch/plan.json beside the project's,
 // with an active-task file beside it. A session that was started with
 //
-//	planfence run --plan .claude/dispatch/plan.json -- WORKER
+//	planfence run --root . --plan .claude/dispatch/plan.json -- WORKER
 //
 // follows it: a worker that is a process of its own then has the scope that the
 // dispatch declares.
@@ -89,11 +89,11 @@ func enforce(s *scopeAtHand, scope []string) (string, error) {
 		return "", err
 	}
 	for _, st := range states {
-		if st.Config.TaskFile == taskFile && st.Task == t.ID && !st.Fixed && companion.Alive(st.Name) {
+		if st.Config.TaskFile == taskFile && st.Config.Root == s.cfg.Root && st.Task == t.ID && !st.Fixed && companion.Alive(st.Name) {
 			return fmt.Sprintf("enforced as task %s of session %s, for the process that runs there", t.ID, st.Name), nil
 		}
 	}
-	return fmt.Sprintf("not enforced: no session follows %s, and a subagent in the agent's own process has that process's scope; a worker of its own gets it with planfence run --plan %s", name, name), nil
+	return fmt.Sprintf("not enforced: no session follows %s, and a subagent in the agent's own process has that process's scope; a worker of its own gets it with planfence run --root %s --plan %s", name, s.cfg.Root, name), nil
 }
 
 // replaceFile writes a file in one step, with the owner of its directory. Links
