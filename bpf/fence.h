@@ -100,6 +100,7 @@ enum scope_flag {
 	SCOPE_OPEN = 1 << 1,	  /* what lies under no anchor is allowed (no active task) */
 	SCOPE_HARDLINKS = 1 << 3, /* --hardlinks=allow */
 	SCOPE_INNER = 1 << 4,	  /* an anchor other than the root is no file system's root */
+	SCOPE_DEFAULTS = 1 << 2,  /* rows of the table have defaults */
 	SCOPE_DENY = 1 << 5,	  /* no task's scope is in force: everything is refused */
 };
 

@@ -204,6 +204,7 @@ const (
 	LsmScopeFlagSCOPE_OPEN      LsmScopeFlag = 2
 	LsmScopeFlagSCOPE_HARDLINKS LsmScopeFlag = 8
 	LsmScopeFlagSCOPE_INNER     LsmScopeFlag = 16
+	LsmScopeFlagSCOPE_DEFAULTS  LsmScopeFlag = 4
 	LsmScopeFlagSCOPE_DENY      LsmScopeFlag = 32
 )
 

@@ -39,6 +39,29 @@ static __always_inline __u32 step(const struct scope *sc, __u32 s, __u32 class)
 	return (__u32)c == s ? (__u32)(c >> 32) : STATE_DEAD;
 }
 
+/*
+ * The same where rows may have a default, in class 0: for the general walk
+ * alone, the fast one leaves such tables to it. The barrier keeps the compiler
+ * from testing the cell that s came from in place of s, which the verifier
+ * cannot relate to each other.
+ */
+static __always_inline __u32 step_default(const struct scope *sc, __u32 s, __u32 class)
+{
+	__u32 off = s + class;
+	__u64 c;
+
+	if (off > LAST_CELL)
+		return STATE_DEAD;
+	c = *(const __u64 *)((const void *)sc->cell + off);
+	if ((__u32)c == s)
+		return c >> 32;
+	barrier_var(s);
+	if (s > LAST_CELL)
+		return STATE_DEAD;
+	c = *(const __u64 *)((const void *)sc->cell + s);
+	return (__u32)c == s ? (__u32)(c >> 32) : STATE_DEAD;
+}
+
 /* In d_flags: the file system compares names in its own way, perhaps without regard to case. */
 #define OP_COMPARE DCACHE_OP_COMPARE
 
@@ -78,27 +101,28 @@ static __noinline __u32 match_name(struct dentry *d, const struct scope *sc, __u
 }
 
 /* Does the state at a path satisfy the operation's need? */
-static __always_inline __u32 satisfies(const struct scope *sc, __u32 s, __u32 need)
+static __always_inline __u32 satisfies(const struct scope *sc, __u32 s, __u32 need, bool defaults)
 {
-	__u32 end;
+	__u32 end, below;
 
 	if (s == STATE_ALL)
 		return REASON_NONE;
 	if (s == STATE_DEAD)
 		return REASON_SCOPE;
-	end = step(sc, s, sc->h.end);
+	end = (defaults ? step_default(sc, s, sc->h.end) : step(sc, s, sc->h.end));
 	if (need == NEED_SELF)
 		return end != STATE_DEAD ? REASON_NONE : REASON_SCOPE;
 	if (need == NEED_NAMED)
 		return end == STATE_ACCEPT ? REASON_NONE : REASON_SCOPE;
+	below = defaults ? step_default(sc, s, sc->h.slash) : step(sc, s, sc->h.slash);
 	if (need == NEED_DIR) {
 		if (end == STATE_ACCEPT)
 			return REASON_NONE;
-		return step(sc, s, sc->h.slash) != STATE_DEAD ? REASON_NONE : REASON_SCOPE;
+		return below != STATE_DEAD ? REASON_NONE : REASON_SCOPE;
 	}
 	if (end == STATE_DEAD)
 		return REASON_SCOPE;
-	return end == STATE_ACCEPT && step(sc, s, sc->h.slash) == STATE_ALL ?
+	return end == STATE_ACCEPT && below == STATE_ALL ?
 		       REASON_NONE :
 		       REASON_DIRECTORY;
 }
@@ -201,12 +225,14 @@ static __noinline __u32 fast_walk(struct dentry *d, const struct scope *sc, __u3
 	__u32 s;
 	LEVELS(DECLARE)
 
+	if (h->flags & SCOPE_DEFAULTS)
+		return SLOW_BIT;
 	LEVELS(UP)
 	return SLOW_BIT;
 	LEVELS_DOWN(DOWN)
 down0:;
 done:
-	return satisfies(sc, s, need);
+	return satisfies(sc, s, need, false);
 }
 
 #endif

@@ -108,7 +108,7 @@ static long general_word(__u64 i, void *arg)
 	for (k = 0; k < 8; k++) {
 		if (k >= left || s <= STATE_ALL)
 			break;
-		s = step(g->sc, s, g->sc->class[w & 0xff]);
+		s = step_default(g->sc, s, g->sc->class[w & 0xff]);
 		w >>= 8;
 	}
 	g->s = s;
@@ -151,7 +151,7 @@ static long general_down(__u64 i, void *arg)
 		g->reason = REASON_TOO_LONG;
 		return 1;
 	}
-	g->s = step(g->sc, g->s, g->sc->h.slash);
+	g->s = step_default(g->sc, g->s, g->sc->h.slash);
 	if (g->s > STATE_ALL && caseless(d)) {
 		g->reason = REASON_CASELESS;
 		return 1;
@@ -240,7 +240,7 @@ __noinline int general_walk(__u64 dentry, __u32 slot, __u32 need)
 	bpf_loop(CHUNKS, general_chunk, &g, 0);
 	if (g.reason)
 		return g.reason;
-	return satisfies(sc, g.s, need);
+	return satisfies(sc, g.s, need, true);
 }
 
 /*
@@ -280,7 +280,7 @@ __noinline int general_walk_from(__u64 dentry, __u32 slot, __u32 start)
 	g.s = start;
 	bpf_loop(MAX_DEPTH, general_up_all, &g, 0);
 	bpf_loop(CHUNKS, general_chunk, &g, 0);
-	return satisfies(sc, g.s, NEED_SELF);
+	return satisfies(sc, g.s, NEED_SELF, true);
 }
 
 #endif

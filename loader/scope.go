@@ -70,7 +70,7 @@ func (f *Fence) encode(s Scope, session, generation uint64) (*encoded, error) {
 	h.Slash, h.End = s.Table.Class['/'], s.Table.Class[0]
 	for flag, on := range map[bpf.LsmScopeFlag]bool{
 		bpf.LsmScopeFlagSCOPE_AUDIT: s.Audit, bpf.LsmScopeFlagSCOPE_OPEN: s.Open,
-		bpf.LsmScopeFlagSCOPE_DENY: s.Deny, bpf.LsmScopeFlagSCOPE_HARDLINKS: s.Hardlinks,
+		bpf.LsmScopeFlagSCOPE_DENY: s.Deny, bpf.LsmScopeFlagSCOPE_DEFAULTS: s.Table.Defaults, bpf.LsmScopeFlagSCOPE_HARDLINKS: s.Hardlinks,
 	} {
 		if on {
 			h.Flags |= uint32(flag)

@@ -4,8 +4,8 @@ package plan
 const firstOfClass = 0x8000
 
 // classify puts bytes that all states treat alike into one class; '/' and the
-// end of a path (byte 0) have their own. It returns class numbers, with
-// firstOfClass on the first byte of each, and their number.
+// end of a path (byte 0) have their own. It returns class numbers from
+// 1, with firstOfClass on the first byte of each, and the number of the next.
 func (d *dfa) classify() (class [256]uint16, n int) {
 	// A byte's column is summed up as a number of 128 bits: each edge adds its
 	// own to the bytes it covers. An equal sum of different columns would be a
@@ -22,6 +22,7 @@ func (d *dfa) classify() (class [256]uint16, n int) {
 		}
 	}
 	known := map[[2]uint64]uint16{}
+	n = 1 // class 0 is the default of a row: see pack
 	var run [2]uint64
 	for b := range 256 {
 		run[0] += sum[b][0]

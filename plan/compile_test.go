@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -144,7 +145,12 @@ func TestGroups(t *testing.T) {
 
 func TestTableFormat(t *testing.T) {
 	table := scopeOf(t, true, "src/slug.js", "docs/", "!docs/x", "**/*.md", "a?b")
-	owners := map[uint32]bool{}
+	owners, withDefaults := map[uint32]bool{}, map[uint32]bool{}
+	for i, c := range table.Cells {
+		if uint32(c) == uint32(8*i) && c != 0 {
+			withDefaults[uint32(c)] = true
+		}
+	}
 	for i, c := range table.Cells {
 		if c == 0 {
 			continue
@@ -154,7 +160,7 @@ func TestTableFormat(t *testing.T) {
 		if s%8 != 0 || s < 8 {
 			t.Errorf("cell %d has the owner %d", i, s)
 		}
-		if next := State(c >> 32); next == Dead || next > Sibling && (next%8 != 0 || int(next) > 8*len(table.Cells)) {
+		if next := State(c >> 32); next == Dead && !withDefaults[s] || next > Sibling && (next%8 != 0 || int(next) > 8*len(table.Cells)) {
 			t.Errorf("cell %d leads to %d", i, next)
 		}
 	}
@@ -168,6 +174,41 @@ func TestTableFormat(t *testing.T) {
 	for b := range 256 {
 		if b != 0 && table.Class[b] == table.Class[0] || b != '/' && table.Class[b] == table.Class['/'] {
 			t.Errorf("byte %d shares the class of the end or of the slash", b)
+		}
+	}
+}
+
+// Rows with defaults must mean what rows without mean: the same scope packed
+// both ways, and states that only fit with defaults.
+func TestDefaults(t *testing.T) {
+	texts := []string{"**/*.md", "!**/x?/", "docs/*.{txt,rst}"}
+	for i := range 600 {
+		texts = append(texts, fmt.Sprintf("src/dir%02d/file%x.go", i%37, i*7919))
+	}
+	groups := []Group{{Rules: (&Task{Scope: entries(t, texts...)}).rules(true), Inherit: -1}}
+	plain, err := Compile(groups, Limits{MaxCells: 4 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, err := Compile(groups, Limits{MaxCells: len(plain.Cells) / 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d cells with defaults, %d without", len(small.Cells), len(plain.Cells))
+	r := rand.New(rand.NewPCG(1, 2))
+	paths := []string{"", "/", "/a.md", "/x1/a.md", "/src/dir05/file9ab1.go", "/docs/a.txt", "/docs/b/a.txt"}
+	for range 200_000 {
+		p := []byte("/" + texts[3+r.IntN(600)])
+		for range r.IntN(3) {
+			p[r.IntN(len(p))] = "/.axmd~#\x00\xc3\xa9"[r.IntN(11)]
+		}
+		paths = append(paths, string(p[:r.IntN(len(p)+1)]), string(p))
+	}
+	for _, p := range paths {
+		a, b := plain.Walk(plain.Start[0], p), small.Walk(small.Start[0], p)
+		if plain.End(a) != small.End(b) || plain.LiveBelow(a) != small.LiveBelow(b) || plain.AllBelow(a) != small.AllBelow(b) {
+			t.Fatalf("%q: %v %v %v without defaults, %v %v %v with", p, plain.End(a), plain.LiveBelow(a), plain.AllBelow(a),
+				small.End(b), small.LiveBelow(b), small.AllBelow(b))
 		}
 	}
 }

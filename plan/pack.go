@@ -8,11 +8,31 @@ import (
 // pack lays the rows into one array so that they interlock: each row is moved to
 // where all its cells fall on free ones. Rows with many transitions come first;
 // the small ones fill the holes.
+//
+// Where that needs more cells than there may be, rows in which most classes lead
+// to one state get a default in their class 0 and name the exceptions only: a
+// wildcard beside many literals gives each of their states a transition for
+// nearly every byte. Such rows cost a second look, so tables that fit have none.
 func (d *dfa) pack(l Limits) (*Table, error) {
+	t, err := d.packWith(l, false)
+	if err != nil {
+		t, err = d.packWith(l, true)
+	}
+	return t, err
+}
+
+func (d *dfa) packWith(l Limits, defaults bool) (*Table, error) {
 	class, classes := d.classify()
-	t := &Table{}
+	t := &Table{Defaults: defaults}
 	for b := range class {
 		t.Class[b] = class[b] &^ firstOfClass * 8
+	}
+	columns := func(row int, out []column) []column {
+		out = d.columns(row, &class, out)
+		if defaults {
+			out = withDefault(out, classes)
+		}
+		return out
 	}
 	p := &packer{}
 	rows := len(d.end)
@@ -21,12 +41,12 @@ func (d *dfa) pack(l Limits) (*Table, error) {
 	size := make([]int32, rows)
 	for i := range order {
 		order[i] = int32(i)
-		size[i] = int32(len(d.columns(i, &class, nil)))
+		size[i] = int32(len(columns(i, nil)))
 	}
 	slices.SortStableFunc(order, func(a, b int32) int { return int(size[b] - size[a]) })
 	var cols []column
 	for _, i := range order {
-		cols = d.columns(int(i), &class, cols[:0])
+		cols = columns(int(i), cols[:0])
 		base[i] = p.place(cols)
 		if p.top > l.cells() {
 			return nil, fmt.Errorf("%d cells", l.cells())
@@ -48,7 +68,7 @@ func (d *dfa) pack(l Limits) (*Table, error) {
 	}
 	for i := range d.end {
 		s := state(int32(i) + firstRow)
-		cols = d.columns(i, &class, cols[:0])
+		cols = columns(i, cols[:0])
 		for _, c := range cols {
 			next := State(c.to)
 			if !c.end {
@@ -79,6 +99,39 @@ func (d *dfa) columns(row int, class *[256]uint16, out []column) []column {
 			if class[b]&firstOfClass != 0 {
 				out = append(out, column{class[b] &^ firstOfClass, false, x.to})
 			}
+		}
+	}
+	return out
+}
+
+// withDefault rewrites a row with a default where that saves cells. Class 0 then
+// has the target that most classes share; classes that are dead are named.
+func withDefault(cols []column, classes int) []column {
+	const saving = 4 // cells, from which a second look is worth it
+	count := map[int32]int{}
+	best, most := int32(0), 0
+	for _, c := range cols {
+		if c.end {
+			continue
+		}
+		if count[c.to]++; count[c.to] > most || count[c.to] == most && c.to < best {
+			best, most = c.to, count[c.to]
+		}
+	}
+	if cost := classes - most; cost+saving > len(cols) {
+		return cols
+	}
+	named := make([]bool, classes)
+	out := []column{{0, false, best}}
+	for _, c := range cols {
+		named[c.class] = true
+		if c.end || c.to != best {
+			out = append(out, c)
+		}
+	}
+	for k := 1; k < classes; k++ {
+		if !named[k] {
+			out = append(out, column{uint16(k), true, int32(Dead)})
 		}
 	}
 	return out

@@ -16,13 +16,18 @@ const (
 
 // Table is a compiled scope. The kernel program reads it as it is.
 type Table struct {
-	// Class maps a byte to its class number times 8 (below 2048). Byte 0 stands
-	// for the end of a path; it and '/' have classes of their own.
+	// Class maps a byte to its class number times 8 (8 to 2048). Byte 0 stands
+	// for the end of a path; it and '/' have classes of their own. Class 0 is the
+	// default of a row.
 	Class [256]uint16
 	// Cells holds the transitions, packed: the cell at byte offset s+Class[b]
 	// belongs to state s if its low 32 bits are s; its high 32 bits are then the
-	// next state. Otherwise the next state is Dead. Every s+Class[b] is inside.
+	// next state. Otherwise the cell at s itself decides in the same way, the
+	// row's default; and otherwise the next state is Dead. Every s+Class[b] is
+	// inside.
 	Cells []uint64
+	// Defaults tells whether rows have defaults at all.
+	Defaults bool
 	// Start has the state at each group's directory.
 	Start []State
 }
@@ -35,7 +40,9 @@ func (t *Table) Step(s State, b byte) State {
 	}
 	c := t.Cells[(uint32(s)+uint32(t.Class[b]))/8]
 	if State(uint32(c)) != s {
-		return Dead
+		if c = t.Cells[s/8]; State(uint32(c)) != s {
+			return Dead
+		}
 	}
 	return State(c >> 32)
 }
