@@ -15,6 +15,7 @@ import (
 	"planfence/cmd/planfence/internal/agenthook"
 	"planfence/cmd/planfence/internal/blocklog"
 	"planfence/cmd/planfence/internal/policy"
+	"planfence/plan"
 )
 
 type hookFlags struct {
@@ -151,7 +152,7 @@ func (f *hookFlags) files(e *env, call *agenthook.Call) error {
 // judgeTarget judges one path in every way in which the agent may mean it, and
 // returns the refusal, or nil.
 func (s *scopeAtHand) judgeTarget(t agenthook.Target, base, home string) (*checkResult, error) {
-	op, err := planOp(t.Op)
+	op, err := plan.ParseOp(t.Op)
 	if err != nil {
 		return nil, err
 	}

@@ -11,10 +11,7 @@ import (
 	"planfence/cmd/planfence/internal/agenthook"
 	"planfence/cmd/planfence/internal/companion"
 	"planfence/cmd/planfence/internal/policy"
-	"planfence/plan"
 )
-
-func planOp(name string) (plan.Op, error) { return plan.ParseOp(name) }
 
 // sessionOf returns the state of the session that the process is in, or nil.
 func sessionOf(e *env) *companion.State {
@@ -46,6 +43,9 @@ func (f *hookFlags) scope(e *env, call *agenthook.Call) (*scopeAtHand, string, e
 	s := &scopeAtHand{}
 	st := sessionOf(e)
 	if st != nil && f.plan == "" && f.root == "" {
+		if st.Mode == "audit" { // nothing is refused there; the kernel records it
+			return nil, base, nil
+		}
 		s.cfg, s.live, s.id = st.Config, st.Name, st.Task
 	} else {
 		p, err := f.findFor(e, call, base)
