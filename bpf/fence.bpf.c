@@ -289,14 +289,31 @@ static __always_inline bool internal_mount(const struct vfsmount *mnt)
 	return ns == MNT_NS_INTERNAL;
 }
 
+#define STACK_FRAMES 32
+
+/* Is overlayfs among the callers? Looked at only when about to refuse. */
+static __noinline bool from_overlay(void *ctx, const struct scope *sc)
+{
+	__u64 ip[STACK_FRAMES] = {}, start = sc->h.overlay_start, end = sc->h.overlay_end;
+	__u32 i;
+
+	if (bpf_get_stack(ctx, ip, sizeof(ip), 0) < 0)
+		return false;
+	for (i = 0; i < STACK_FRAMES; i++)
+		if (ip[i] >= start && ip[i] < end)
+			return true;
+	return false;
+}
+
 /*
  * For the hooks that are given no mount: a file system that the kernel mounted
  * for itself, or overlayfs at work on one of its layers. The latter runs with
- * the mounter's credentials; so can an io_uring request, hence the further
- * tests (and uring_override_creds). Stacking file systems cannot be mounted
- * from inside.
+ * the mounter's credentials, and shows on the call stack. Credentials alone do
+ * not tell: an io_uring request can run with older ones of its own. Where the
+ * place of overlayfs' code is not known, a task that uses io_uring is refused.
+ * Stacking file systems cannot be mounted from inside.
  */
-static __always_inline bool internal_dentry(struct dentry *d)
+static __always_inline bool internal_dentry(void *ctx, const struct scope *sc, struct dentry *d)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct super_block *sb = d->d_sb;
@@ -307,6 +324,8 @@ static __always_inline bool internal_dentry(struct dentry *d)
 		return false;
 	if (task->cred == task->real_cred)
 		return false;
+	if (sc->h.overlay_start)
+		return from_overlay(ctx, sc);
 	if (task->flags & (PF_IO_WORKER | PF_USER_WORKER))
 		return false;
 	return !task->io_uring;
@@ -352,11 +371,20 @@ static __always_inline bool idle_device(__u32 mode, __u32 rdev)
 	       major == 116 || major == 195 || major == 226;
 }
 
-/* An entry of the process itself in proc. */
-static __always_inline bool own_proc_entry(struct inode *inode)
+/* Eight characters as a word, as they lie in memory (the objects are little-endian). */
+#define PROC_NAME(a, b, c, d, e, f, g, h)                                                        \
+	((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | (__u64)(e) << 32 | \
+	 (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
+
+/*
+ * An entry in proc of the process itself, of a thread of it or of its child
+ * (fenced as well: labels are inherited), and the id maps of others, which the
+ * kernel guards: whoever makes a user namespace has them written from outside.
+ */
+static __noinline bool own_proc_entry(struct inode *inode, struct dentry *d)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 pid = 0;
+	__u64 pid = 0, name, other;
 
 	if (inode->i_sb->s_magic != PROC_SUPER_MAGIC)
 		return false;
@@ -365,7 +393,23 @@ static __always_inline bool own_proc_entry(struct inode *inode)
 				      ((long)OFF(proc_inode, pid) - (long)OFF(proc_inode, vfs_inode)));
 	if (!pid)
 		return false;
-	return pid == (__u64)task->thread_pid || pid == (__u64)task->group_leader->thread_pid;
+	if (pid == (__u64)task->thread_pid || pid == (__u64)task->group_leader->thread_pid)
+		return true;
+	name = read_u64((__u64)d->d_name.name, 0);
+	if (d->d_name.len == 7 && (name == PROC_NAME('u', 'i', 'd', '_', 'm', 'a', 'p', 0) ||
+				   name == PROC_NAME('g', 'i', 'd', '_', 'm', 'a', 'p', 0)))
+		return true;
+	if (d->d_name.len == 9 && name == PROC_NAME('s', 'e', 't', 'g', 'r', 'o', 'u', 'p'))
+		return true;
+	/* tasks[PIDTYPE_PID] heads a list of one task. */
+	other = read_u64(pid, OFF(pid, tasks));
+	if (!other)
+		return false;
+	other -= OFF(task_struct, pid_links);
+	if (read_u32(other, OFF(task_struct, tgid)) == task->tgid)
+		return true;
+	other = read_u64(other, OFF(task_struct, real_parent));
+	return read_u32(other, OFF(task_struct, tgid)) == task->tgid;
 }
 
 /* What the operator opened as descriptor 0, 1 or 2. */
@@ -390,7 +434,7 @@ static __always_inline bool operators_stdio(const struct scope *sc, struct inode
 static __always_inline bool always_writable(const struct scope *sc, const struct path *path,
 					    struct inode *inode)
 {
-	return internal_mount(path->mnt) || own_proc_entry(inode) || operators_stdio(sc, inode);
+	return internal_mount(path->mnt) || own_proc_entry(inode, path->dentry) || operators_stdio(sc, inode);
 }
 
 /* Judge writing the contents of an object: 0 or the reason. */
@@ -409,7 +453,8 @@ static __always_inline __u32 judge_contents(struct label *l, struct scope *sc,
 		return internal_mount(path->mnt) ? REASON_NONE : REASON_DEVICE;
 	}
 	r = often ? walk(l, sc, d, NEED_SELF) : walk_rarely(l, d, NEED_SELF);
-	if (!r && stray_links(l, sc, inode))
+	/* The dentry's inode: up to 6.7 overlayfs opens its real file under the same path. */
+	if (!r && stray_links(l, sc, d->d_inode))
 		r = REASON_HARDLINK;
 	if (r && always_writable(sc, path, inode))
 		r = REASON_NONE;
@@ -595,6 +640,7 @@ int BPF_PROG(path_mknod, const struct path *dir, struct dentry *dentry, unsigned
 	if (op == OP_CREATE) {
 		l->pending_parent = (__u64)dentry->d_parent;
 		l->pending_hash = name_key(dentry);
+		l->pending_reason = sc->h.flags & SCOPE_DENY && r == REASON_SCOPE ? REASON_NO_TASK : r;
 		if (in_lookup(dentry))
 			flags = EVENT_TENTATIVE;
 		else if (!(sc->h.flags & SCOPE_AUDIT))
@@ -720,7 +766,7 @@ int BPF_PROG(path_rename, const struct path *old_dir, struct dentry *old_dentry,
 	if (r && !internal_mount(old_dir->mnt))
 		return refuse(l, sc, OP_RENAME, r, flags, old_dentry, new_dentry);
 	/* In scope, or the kernel's own. What is renamed over has one accounted name less. */
-	if (new && old != new && !(how & RENAME_EXCHANGE))
+	if (old && new && old != new && !(how & RENAME_EXCHANGE) && (old->i_mode & S_IFMT) != S_IFDIR)
 		unaccount(l, new);
 	return 0;
 }
@@ -746,7 +792,7 @@ static __always_inline int metadata(const struct path *path, __u32 op)
 	return refuse(l, sc, op, r, 0, d, NULL);
 }
 
-static __always_inline int metadata_dentry(struct dentry *d, __u32 op)
+static __always_inline int metadata_dentry(void *ctx, struct dentry *d, __u32 op)
 {
 	struct label *l = fenced();
 	struct scope *sc;
@@ -758,7 +804,7 @@ static __always_inline int metadata_dentry(struct dentry *d, __u32 op)
 	if (!sc)
 		return refuse_blind(l, op);
 	r = in_place(l, sc, d);
-	if (!r || internal_dentry(d))
+	if (!r || internal_dentry(ctx, sc, d))
 		return 0; /* in scope, or the kernel's own */
 	return refuse(l, sc, op, r, 0, d, NULL);
 }

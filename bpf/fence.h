@@ -145,6 +145,7 @@ struct scope_header {
 	__u64 generation; /* counts the changes, from 1 */
 	__u64 root;	  /* address of the project root's dentry */
 	struct object root_id;
+	__u64 overlay_start, overlay_end; /* text of overlayfs, 0: not known */
 	__u64 mnt_ns; /* address of the mount namespace that the session began in */
 	__u32 flags;
 	__u32 root_start;
@@ -175,6 +176,8 @@ struct label {
 	/* The last tentative create of this thread: see path_mknod. */
 	__u64 pending_parent;
 	__u64 pending_hash;
+	__u32 pending_reason;
+	__u32 pad;
 	/* The last open that audit let pass, so that its O_TRUNC is not told twice. */
 	__u64 audited;
 	/* A BTF pointer stored here comes back as a number (verifier, all versions). */

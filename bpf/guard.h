@@ -36,7 +36,7 @@ int inode_setattr(unsigned long long *ctx)
 	/* Times only: mode, owner and size have hooks of their own, which see the mount. */
 	if (!(valid & (ATTR_ATIME | ATTR_MTIME)) || (valid & (ATTR_MODE | ATTR_UID | ATTR_GID | ATTR_SIZE)))
 		return 0;
-	return metadata_dentry(d, OP_UTIMES);
+	return metadata_dentry(ctx, d, OP_UTIMES);
 }
 
 HOOK(inode_setxattr)
@@ -45,7 +45,7 @@ int inode_setxattr(unsigned long long *ctx)
 	struct dentry *d = (struct dentry *)ctx[1];
 	int ret = (int)ctx[6];
 
-	return ret ? ret : metadata_dentry(d, OP_SETXATTR);
+	return ret ? ret : metadata_dentry(ctx, d, OP_SETXATTR);
 }
 
 HOOK(inode_removexattr)
@@ -54,7 +54,7 @@ int inode_removexattr(unsigned long long *ctx)
 	struct dentry *d = (struct dentry *)ctx[1];
 	int ret = (int)ctx[3];
 
-	return ret ? ret : metadata_dentry(d, OP_REMOVEXATTR);
+	return ret ? ret : metadata_dentry(ctx, d, OP_REMOVEXATTR);
 }
 
 HOOK(inode_set_acl)
@@ -63,7 +63,7 @@ int inode_set_acl(unsigned long long *ctx)
 	struct dentry *d = (struct dentry *)ctx[1];
 	int ret = (int)ctx[4];
 
-	return ret ? ret : metadata_dentry(d, OP_SETACL);
+	return ret ? ret : metadata_dentry(ctx, d, OP_SETACL);
 }
 
 HOOK(inode_remove_acl)
@@ -72,7 +72,7 @@ int inode_remove_acl(unsigned long long *ctx)
 	struct dentry *d = (struct dentry *)ctx[1];
 	int ret = (int)ctx[3];
 
-	return ret ? ret : metadata_dentry(d, OP_SETACL);
+	return ret ? ret : metadata_dentry(ctx, d, OP_SETACL);
 }
 
 /* From 6.18: the file_setattr(2) call, inode flags by path. */
@@ -82,7 +82,7 @@ int inode_file_setattr(unsigned long long *ctx)
 	struct dentry *d = (struct dentry *)ctx[0];
 	int ret = (int)ctx[2];
 
-	return ret ? ret : metadata_dentry(d, OP_IOCTL);
+	return ret ? ret : metadata_dentry(ctx, d, OP_IOCTL);
 }
 
 /* ---- ioctl -------------------------------------------------------------- */

@@ -215,8 +215,17 @@ struct upid {
 	int nr;
 } CORE;
 
+struct hlist_head {
+	void *first;
+} CORE;
+
+struct hlist_node {
+	void *next;
+} CORE;
+
 struct pid {
 	unsigned int level;
+	struct hlist_head tasks[1];
 	struct upid numbers[1];
 } CORE;
 
@@ -252,6 +261,7 @@ struct task_struct {
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
+	struct hlist_node pid_links[1];
 	const struct cred *cred;
 	const struct cred *real_cred;
 	struct mm_struct *mm;

@@ -89,6 +89,8 @@ type LsmLabel struct {
 	Role          uint32
 	PendingParent uint64
 	PendingHash   uint64
+	PendingReason uint32
+	Pad           uint32
 	Audited       uint64
 	Number        uint64
 }
@@ -209,25 +211,27 @@ const (
 )
 
 type LsmScopeHeader struct {
-	_           structs.HostLayout
-	Session     uint64
-	Generation  uint64
-	Root        uint64
-	RootId      LsmObject
-	MntNs       uint64
-	Flags       uint32
-	RootStart   uint32
-	RootAnchor  uint32
-	Zero        uint32
-	SocketStart uint32
-	Companion   uint32
-	Slash       uint16
-	End         uint16
-	Ttys        uint16
-	Stdios      uint16
-	Tty         [4]uint32
-	Stdio       [3]LsmObject
-	Anchors     [256]LsmAnchor
+	_            structs.HostLayout
+	Session      uint64
+	Generation   uint64
+	Root         uint64
+	RootId       LsmObject
+	OverlayStart uint64
+	OverlayEnd   uint64
+	MntNs        uint64
+	Flags        uint32
+	RootStart    uint32
+	RootAnchor   uint32
+	Zero         uint32
+	SocketStart  uint32
+	Companion    uint32
+	Slash        uint16
+	End          uint16
+	Ttys         uint16
+	Stdios       uint16
+	Tty          [4]uint32
+	Stdio        [3]LsmObject
+	Anchors      [256]LsmAnchor
 }
 
 type LsmSessionRow struct {

@@ -252,18 +252,28 @@ static __noinline int record(struct label *l, const struct scope *sc, __u32 what
 	struct file *exe = NULL;
 	struct dentry *exe_dentry = NULL;
 	struct object key = {};
-	__u64 seq, n1 = 0, n2 = 0, n3 = 0;
+	__u64 seq, n1 = 0, n2 = 0, n3 = 0, *totals;
+	__u32 taken;
 	void *ring;
 
 	row = bpf_map_lookup_elem(&sessions, &slot);
 	if (!row)
 		return 0;
+	if (task->mm)
+		exe = task->mm->exe_file;
+	if (exe)
+		exe_dentry = exe->f_path.dentry;
 	if (reason >= REASON_MAX)
 		reason = REASON_NONE;
-	if ((what >> 16) & EVENT_WOULD)
-		__sync_fetch_and_add(&row->audited[op][reason], 1);
-	else
-		__sync_fetch_and_add(&row->refused[op][reason], 1);
+	totals = (what >> 16) & EVENT_WOULD ? &row->audited[0][0] : &row->refused[0][0];
+	/* The tentative refusal of this call was none: one system call counts once. */
+	if ((what >> 16) & (EVENT_SUPERSEDES | EVENT_RETRACTS)) {
+		taken = l->pending_reason;
+		if (taken < REASON_MAX)
+			__sync_fetch_and_add(&totals[OP_CREATE * REASON_MAX + taken], -1);
+	}
+	if (!((what >> 16) & EVENT_RETRACTS))
+		__sync_fetch_and_add(&totals[op * REASON_MAX + reason], 1);
 	seq = __sync_fetch_and_add(&row->seq, 1) + 1;
 	ring = bpf_map_lookup_elem(&rings, &slot);
 	if (!ring) {
@@ -294,10 +304,7 @@ static __noinline int record(struct label *l, const struct scope *sc, __u32 what
 		r->e.len2 = n;
 	}
 	/* The executable: its path once, then its identity for the reader's cache. */
-	if (task->mm)
-		exe = task->mm->exe_file;
 	if (exe) {
-		exe_dentry = exe->f_path.dentry;
 		key.inode = (__u64)exe->f_inode;
 		key.ino = exe->f_inode->i_ino;
 		key.dev = slot;

@@ -16,5 +16,21 @@ var ControlSockets = []string{
 	"**/dbus/system_bus_socket",
 	"**/dbus-1/*",
 	"**/atd.sock",
+	// Terminals and editors that run what they are told.
+	"**/tmux-*/*",
+	"**/screen/S-*/*",
+	"**/.screen/*",
+	"**/emacs/server",
+	"**/emacs*/server",
+	"**/wezterm/*",
+	"**/kitty-*",
+	"**/zellij/**",
+	// Machines and containers.
+	"**/lxd/unix.socket",
+	"**/incus/unix.socket",
+	"**/libvirt-sock",
+	"**/libvirt/*-sock",
+	"**/snapd.socket",
+	"**/containerd/s/*",
 	"**/cron*.sock",
 }
