@@ -2,12 +2,13 @@ package plan
 
 import (
 	"encoding/json"
-	"math/rand/v2"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"planfence/plan/plantest"
 )
 
 const explainPlan = `{"tasks": [
@@ -79,11 +80,11 @@ func TestExplain(t *testing.T) {
 // TestExplainAgrees: the verdict is the table's, a deciding entry is one of the
 // task's, and a suggested edit is enough.
 func TestExplainAgrees(t *testing.T) {
-	g := gen{rand.New(rand.NewPCG(8, 8))}
+	g := newGen(8)
 	quoted := regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 	kinds := map[Kind]int{}
 	for range 1500 {
-		scope := g.scope(4)
+		scope := g.Scope(4)
 		if !slices.ContainsFunc(scope, func(s string) bool { return s[0] != '!' }) {
 			continue
 		}
@@ -97,7 +98,7 @@ func TestExplainAgrees(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 4 {
-			path := g.near(scope)
+			path := g.Near(scope)
 			op := Op(g.IntN(3))
 			v := p.Explain(task, path, op)
 			kinds[v.Kind]++
@@ -174,13 +175,13 @@ func TestOwners(t *testing.T) {
 }
 
 func TestMatchAgrees(t *testing.T) {
-	g := gen{rand.New(rand.NewPCG(9, 9))}
+	g := newGen(9)
 	for range 20_000 {
-		text := g.scope(1)[0]
+		text := g.Scope(1)[0]
 		e := entries(t, text)[0]
-		path := g.near([]string{text})
+		path := g.Near([]string{text})
 		rest := strings.TrimPrefix(text, "!")
-		if got, want := e.Match(path, false) == Accept, refEntry(rest, path); got != want {
+		if got, want := e.Match(path, false) == Accept, plantest.Covers(rest, path); got != want {
 			t.Fatalf("entry %q covers %q: %v, the reference says %v", text, path, got, want)
 		}
 		if text == rest {

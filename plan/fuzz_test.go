@@ -4,11 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"hash/maphash"
-	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"planfence/plan/plantest"
 )
 
 // fuzzScope reads a scope from lines, leaving out what does not parse and what
@@ -21,7 +22,7 @@ func fuzzScope(lines string) (scope []string, ok bool) {
 		if _, err := ParseEntry(line, ParseOptions{}); err != nil {
 			continue
 		}
-		if _, ok := refExpand(line, 300); ok {
+		if _, ok := plantest.Expand(line, 300); ok {
 			scope = append(scope, line)
 		}
 	}
@@ -95,9 +96,9 @@ func FuzzTable(f *testing.F) {
 		if err != nil {
 			return
 		}
-		g := gen{rand.New(rand.NewPCG(maphash.String(seed, lines), 7))}
+		g := newGen(maphash.String(seed, lines))
 		for p := path; ; {
-			checkInvariants(t, scope, siblings, table, p, g.samples(scope, p))
+			checkInvariants(t, scope, siblings, table, p, samples(g, scope, p))
 			i := strings.LastIndexByte(p, '/')
 			if i < 0 {
 				break
@@ -136,21 +137,21 @@ func FuzzEntry(f *testing.F) {
 		if strings.HasPrefix(rest, "/") {
 			return
 		}
-		all, ok := refExpand(rest, 300)
+		all, ok := plantest.Expand(rest, 300)
 		if !ok {
 			return
 		}
 		for _, s := range all {
-			comps, _ := refSplit(s)
+			comps, _ := plantest.Split(s)
 			if len(comps) == 0 || strings.HasPrefix(s, "/") {
 				t.Fatalf("%q is accepted and can be %q", text, s)
 			}
 			for _, c := range comps {
-				if refUnescape(c) == ".." {
+				if plantest.Unescape(c) == ".." {
 					t.Fatalf("%q is accepted and can be %q", text, s)
 				}
 			}
-			if len(comps) > 0 && refEntry(s, "q") && refEntry(s, "some other") && refEntry(s, "é") && refEntry(s, ".x") {
+			if len(comps) > 0 && plantest.Covers(s, "q") && plantest.Covers(s, "some other") && plantest.Covers(s, "é") && plantest.Covers(s, ".x") {
 				t.Fatalf("%q is accepted, and %q covers everything", text, s)
 			}
 		}

@@ -1,9 +1,10 @@
 package plan
 
 import (
-	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"planfence/plan/plantest"
 )
 
 // byteReps has one byte for each class, readable ones where there are any.
@@ -136,13 +137,13 @@ func checkInvariants(t *testing.T, scope []string, siblings bool, table *Table, 
 	}
 }
 
-func (g gen) samples(scope []string, path string) []string {
+func samples(g plantest.Gen, scope []string, path string) []string {
 	var out []string
 	for range 6 {
-		if p := g.path(); p != "" {
+		if p := g.Path(); p != "" {
 			out = append(out, p)
 		}
-		if rest, ok := strings.CutPrefix(g.near(scope), path+"/"); ok && rest != "" {
+		if rest, ok := strings.CutPrefix(g.Near(scope), path+"/"); ok && rest != "" {
 			out = append(out, rest)
 		}
 	}
@@ -150,16 +151,16 @@ func (g gen) samples(scope []string, path string) []string {
 }
 
 func TestTableInvariants(t *testing.T) {
-	g := gen{rand.New(rand.NewPCG(6, 6))}
+	g := newGen(6)
 	for range 3000 {
-		scope, siblings := g.scope(4), g.IntN(3) > 0
+		scope, siblings := g.Scope(4), g.IntN(3) > 0
 		table := scopeOf(t, siblings, scope...)
 		for range 8 {
-			path := g.near(scope)
+			path := g.Near(scope)
 			if i := strings.LastIndexByte(path, '/'); i >= 0 && g.IntN(2) == 0 {
 				path = path[:i]
 			}
-			checkInvariants(t, scope, siblings, table, path, g.samples(scope, path))
+			checkInvariants(t, scope, siblings, table, path, samples(g, scope, path))
 		}
 	}
 }

@@ -179,10 +179,10 @@ func jointClasses(x, y *Table) (out [256]uint16) {
 // TestLintMakesNoDifference: what lint says to remove changes nothing, and what it
 // keeps does.
 func TestLintMakesNoDifference(t *testing.T) {
-	g := gen{rand.New(rand.NewPCG(10, 10))}
+	g := newGen(10)
 	found := 0
 	for range 3000 {
-		scope := g.scope(5)
+		scope := g.Scope(5)
 		if !slices.ContainsFunc(scope, func(s string) bool { return s[0] != '!' }) || strings.ToValidUTF8(strings.Join(scope, ""), "") != strings.Join(scope, "") {
 			continue
 		}
@@ -237,10 +237,10 @@ func TestLintMakesNoDifference(t *testing.T) {
 // TestLintOverlaps: an example is covered by both tasks and none is shorter; where
 // there is none, no sample is.
 func TestLintOverlaps(t *testing.T) {
-	g := gen{rand.New(rand.NewPCG(11, 11))}
+	g := newGen(11)
 	count := [2]int{}
 	for range 3000 {
-		a, b := g.scope(3), g.scope(3)
+		a, b := g.Scope(3), g.Scope(3)
 		var p pairs
 		x, err := automaton([]Group{{Rules: (&Task{Scope: entries(t, a...)}).rules(false), Inherit: -1}}, Limits{})
 		if err != nil {
@@ -263,9 +263,9 @@ func TestLintOverlaps(t *testing.T) {
 			count[0]++
 		}
 		for range 30 {
-			s := g.near(a)
+			s := g.Near(a)
 			if g.IntN(2) == 0 {
-				s = g.near(b)
+				s = g.Near(b)
 			}
 			if both(s) && (!ok || len(s) < len(path)) {
 				t.Fatalf("%q and %q both cover %q, found %q, %v", a, b, s, path, ok)
