@@ -67,6 +67,7 @@ func (f *Fence) encode(s Scope, session, generation uint64) (*encoded, error) {
 	h.RootStart = uint32(s.Root.Start)
 	h.MntNs, h.Companion = root.MntNs, root.Tgid
 	h.SocketStart = uint32(s.SocketStart)
+	h.OverlayStart, h.OverlayEnd = overlayText()
 	h.Slash, h.End = s.Table.Class['/'], s.Table.Class[0]
 	for flag, on := range map[bpf.LsmScopeFlag]bool{
 		bpf.LsmScopeFlagSCOPE_AUDIT: s.Audit, bpf.LsmScopeFlagSCOPE_OPEN: s.Open,
