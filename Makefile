@@ -39,6 +39,20 @@ test: setup test-unit build test-vm-all ## all tests: unit tests here, enforceme
 test-unit: ## unit tests, on this machine, without root
 	$(GO) test ./...
 
+KERNEL  ?= 6.12
+KERNELS ?= 6.1 6.12 6.18 7.2
+RUN     ?= ^Test(VM|Bypass|Agent|ScopeKernel)
+
+.PHONY: test-vm-all test-scripts-vm
+test-vm: setup build ## tests of enforcement on one kernel: KERNEL=6.12, RUN=pattern
+	RUN='$(RUN)' scripts/vm-tests $(KERNEL)
+
+test-vm-all: setup build ## tests of enforcement on every kernel line
+	RUN='$(RUN)' scripts/vm-tests $(KERNELS)
+
+test-scripts-vm: build ## tests of scripts/vm itself
+	scripts/vm_test.sh
+
 demo: setup build ## play a plan being enforced, here or in a virtual machine
 	scripts/demo
 
