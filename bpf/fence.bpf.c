@@ -493,6 +493,22 @@ static __always_inline __u64 name_key(struct dentry *d)
 	return (__u64)d->d_name.len << 32 | d->d_name.hash;
 }
 
+/*
+ * Was what the label remembers a symbolic link, over which the same call has
+ * come here? For the log alone: what is read belongs to a walk that goes on.
+ */
+static __noinline bool followed_pending(const struct label *l, struct task_struct *task)
+{
+	__u64 link;
+
+	if (!l->pending_parent || !l->pending_tentative || !task->nameidata)
+		return false;
+	link = read_u64((__u64)task->nameidata->stack, OFF(saved, link.dentry));
+	return link && read_u64(link, OFF(dentry, d_parent)) == l->pending_parent &&
+	       read_u32(link, OFF(dentry, d_name.len)) == l->pending_hash >> 32 &&
+	       read_u32(link, OFF(dentry, d_name.hash)) == (__u32)l->pending_hash;
+}
+
 /* Out of line, so that the hook itself needs no registers saved for those it lets go. */
 static __noinline int open_fenced(struct file *file, struct task_struct *task)
 {
@@ -511,11 +527,14 @@ static __noinline int open_fenced(struct file *file, struct task_struct *task)
 	d = file->f_path.dentry;
 	pending = l->pending_parent && l->pending_parent == (__u64)d->d_parent &&
 		  l->pending_hash == name_key(d);
+	/* The create was real (only an auditing session gets here): told already. */
+	if (pending && file->f_mode & FMODE_CREATED) {
+		l->pending_parent = 0;
+		return 0;
+	}
+	pending = (pending && l->pending_tentative) || followed_pending(l, task);
 	if (pending) {
 		l->pending_parent = 0;
-		/* The create was real (only an auditing session gets here): told already. */
-		if (file->f_mode & FMODE_CREATED)
-			return 0;
 		flags = EVENT_SUPERSEDES;
 	}
 	if (!writes)
@@ -609,8 +628,9 @@ static __always_inline bool in_lookup(struct dentry *d)
 /*
  * open(O_CREAT) asks here before it looks the name up. If the file turns out
  * to exist the refusal is dropped by the kernel and file_open asks again, in
- * the same call. So such a refusal is told as tentative and remembered in the
- * label, and file_open takes it back or takes its place.
+ * the same call, or path_mknod does where it is a link to another name. So
+ * such a refusal is told as tentative and remembered in the label, and they
+ * take it back or take its place.
  */
 HOOK(path_mknod)
 int BPF_PROG(path_mknod, const struct path *dir, struct dentry *dentry, unsigned int mode,
@@ -629,6 +649,8 @@ int BPF_PROG(path_mknod, const struct path *dir, struct dentry *dentry, unsigned
 	sc = scope_of(l);
 	if (!sc)
 		return refuse_blind(l, op);
+	if (followed_pending(l, bpf_get_current_task_btf()))
+		record(l, sc, OP_CREATE | REASON_SCOPE << 8 | EVENT_RETRACTS << 16, dentry, NULL);
 	l->pending_parent = 0;
 	/* A device node is another name of the device. 0:0 is overlayfs' whiteout. */
 	if ((type == S_IFBLK || type == S_IFCHR) && dev)
@@ -641,7 +663,8 @@ int BPF_PROG(path_mknod, const struct path *dir, struct dentry *dentry, unsigned
 		l->pending_parent = (__u64)dentry->d_parent;
 		l->pending_hash = name_key(dentry);
 		l->pending_reason = sc->h.flags & SCOPE_DENY && r == REASON_SCOPE ? REASON_NO_TASK : r;
-		if (in_lookup(dentry))
+		l->pending_tentative = in_lookup(dentry);
+		if (l->pending_tentative)
 			flags = EVENT_TENTATIVE;
 		else if (!(sc->h.flags & SCOPE_AUDIT))
 			l->pending_parent = 0;

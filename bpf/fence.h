@@ -177,7 +177,7 @@ struct label {
 	__u64 pending_parent;
 	__u64 pending_hash;
 	__u32 pending_reason;
-	__u32 pad;
+	__u32 pending_tentative;
 	/* The last open that audit let pass, so that its O_TRUNC is not told twice. */
 	__u64 audited;
 	/* A BTF pointer stored here comes back as a number (verifier, all versions). */

@@ -254,6 +254,14 @@ struct nsproxy {
 struct bpf_local_storage;
 struct io_uring_task;
 
+/* fs/namei.c: a walk along a path; stack[0] is the link that it last ended at. */
+struct saved {
+	struct path link;
+} CORE;
+struct nameidata {
+	struct saved *stack;
+} CORE;
+
 struct task_struct {
 	unsigned int flags;
 	int pid;
@@ -267,6 +275,7 @@ struct task_struct {
 	struct mm_struct *mm;
 	struct nsproxy *nsproxy;
 	struct io_uring_task *io_uring;
+	struct nameidata *nameidata;
 	struct bpf_local_storage *bpf_storage;
 	char comm[16];
 } CORE;

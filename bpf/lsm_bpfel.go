@@ -83,16 +83,16 @@ const (
 )
 
 type LsmLabel struct {
-	_             structs.HostLayout
-	Session       uint64
-	Slot          uint32
-	Role          uint32
-	PendingParent uint64
-	PendingHash   uint64
-	PendingReason uint32
-	Pad           uint32
-	Audited       uint64
-	Number        uint64
+	_                structs.HostLayout
+	Session          uint64
+	Slot             uint32
+	Role             uint32
+	PendingParent    uint64
+	PendingHash      uint64
+	PendingReason    uint32
+	PendingTentative uint32
+	Audited          uint64
+	Number           uint64
 }
 
 type LsmLimit uint32
