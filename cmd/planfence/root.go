@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -118,7 +119,7 @@ func hintOf(err error) string {
 	}
 	var pe *plan.Error
 	if errors.As(err, &pe) {
-		return pe.Hint
+		return cmp.Or(pe.Hint, "mend the plan there; planfence lint "+pe.File+" checks the whole plan")
 	}
 	switch {
 	case errors.Is(err, os.ErrPermission):
