@@ -306,7 +306,7 @@ func TestBypassFuzz(t *testing.T) {
 				if err := makeBegin(root); err != nil {
 					t.Fatal(err)
 				}
-				out, _ := fencedRun(t, root, 0, fmt.Sprintf("fuzz:%s:%d:%d:%d", root, which, seed, count))
+				out, _ := fencedRun(t, root, 0, fmt.Sprintf("fuzz:%s:%d:%d:%d", root, which, seed, count), "--task", "T")
 				var res fuzzResult
 				if err := json.Unmarshal([]byte(out), &res); err != nil {
 					t.Fatalf("the run: %v: %s", err, out)

@@ -124,7 +124,7 @@ func TestBypassPreemption(t *testing.T) {
 	}
 	s := prepare("race")
 	before := digest(s)
-	out, _ := fencedRun(t, root, 0, "race:"+s.D+":"+raceSeconds(t))
+	out, _ := fencedRun(t, root, 0, "race:"+s.D+":"+raceSeconds(t), "--task", "T")
 	var tally raceTally
 	if err := json.Unmarshal([]byte(out), &tally); err != nil {
 		t.Fatalf("the race: %v: %s", err, out)

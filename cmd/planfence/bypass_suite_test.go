@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -173,7 +174,7 @@ func before(a, b [2]int) bool { return a[0] < b[0] || a[0] == b[0] && a[1] < b[1
 func (a *attack) applies(root, ext4 bool) bool {
 	k := kernelLine()
 	return (root || !a.root) && !before(k, a.from) && (a.until == [2]int{} || before(k, a.until)) &&
-		(ext4 || !a.ext4 && !(a.tmpfile && before(k, [2]int{6, 3})))
+		(ext4 || !a.ext4 && !a.keeps && !(a.tmpfile && before(k, [2]int{6, 3})))
 }
 
 // bench is a project with a directory an attack.
@@ -290,18 +291,26 @@ func TestBypass(t *testing.T) {
 		{"overlay-dev", "/work/ovl/dev", devUID},
 		{"overlay-root", "/work/ovl/root", 0},
 	} {
-		t.Run(c.name, func(t *testing.T) { bypass(t, c.base, c.uid) })
+		t.Run(c.name, func(t *testing.T) { bypass(t, c.base, c.uid, attacks(), "--task", "T") })
 	}
 }
 
-func bypass(t *testing.T, base string, uid int) {
+// TestBypassIdle runs the attacks on what the fence stands on while no task is
+// active: all else is allowed then, this is not.
+func TestBypassIdle(t *testing.T) {
+	shareMounts(t)
+	hold(t)
+	bypass(t, "/work/idle", 0, slices.Concat(fenceItself(), processes()))
+}
+
+func bypass(t *testing.T, base string, uid int, all []attack, flags ...string) {
 	if strings.HasPrefix(base, "/work/ovl") {
 		overlay(t, "/work/ovl")
 	}
 	free, fenced := newBench(t, base+"/free", uid), newBench(t, base+"/p", uid)
 	oFree, oFenced := order{Sites: map[string]site{}}, order{Sites: map[string]site{}}
 	list := map[string]attack{}
-	for _, a := range attacks() {
+	for _, a := range all {
 		if !a.applies(uid == 0, !strings.HasPrefix(base, "/work/ovl")) {
 			continue
 		}
@@ -324,7 +333,7 @@ func bypass(t *testing.T, base string, uid int) {
 		}
 		control = reports(t, out)
 	})
-	got, log := session(t, fenced.root, uid, oFenced)
+	got, log := session(t, fenced.root, uid, oFenced, flags...)
 	wg.Wait()
 	now, after := digests(oFree), digests(oFenced)
 	for _, n := range oFenced.Names {
@@ -378,21 +387,21 @@ func writeOrder(t *testing.T, o order) string {
 }
 
 // session runs the attacks in the fence and returns what they say, and the log.
-func session(t *testing.T, root string, uid int, o order) (map[string]report, []string) {
+func session(t *testing.T, root string, uid int, o order, flags ...string) (map[string]report, []string) {
 	t.Helper()
-	out, log := fencedRun(t, root, uid, "drive:"+writeOrder(t, o))
+	out, log := fencedRun(t, root, uid, "drive:"+writeOrder(t, o), flags...)
 	return reports(t, []byte(out)), log
 }
 
-// fencedRun runs a role of the test binary in a session of task T and returns
+// fencedRun runs a role of the test binary in a session and returns
 // its output and the block log.
-func fencedRun(t *testing.T, root string, uid int, role string) (string, []string) {
+func fencedRun(t *testing.T, root string, uid int, role string, flags ...string) (string, []string) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := exec.Command("planfence", append(append([]string{"run", "--quiet", "--user", strconv.Itoa(uid)}, runFlags...), "--", self)...)
+	c := exec.Command("planfence", append(append([]string{"run", "--quiet", "--user", strconv.Itoa(uid)}, flags...), "--", self)...)
 	c.Dir = root
 	c.Env = append(os.Environ(), bypassEnv+"="+role)
 	var out, stderr strings.Builder
@@ -404,13 +413,10 @@ func fencedRun(t *testing.T, root string, uid int, role string) (string, []strin
 	return out.String(), strings.Split(string(log), "\n")
 }
 
-// runFlags are given to every session.
-var runFlags = []string{"--task", "T"}
-
-// planfenceRun runs a command as root in a session and returns its exit status.
+// planfenceRun runs a command as root in a session of task T and returns its exit status.
 func planfenceRun(t *testing.T, root string, argv ...string) int {
 	t.Helper()
-	c := exec.Command("planfence", append(append(append([]string{"run", "--quiet"}, runFlags...), "--"), argv...)...)
+	c := exec.Command("planfence", append([]string{"run", "--quiet", "--task", "T", "--"}, argv...)...)
 	c.Dir = root
 	b, err := c.CombinedOutput()
 	if code := c.ProcessState.ExitCode(); code < 125 {

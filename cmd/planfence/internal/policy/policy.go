@@ -125,6 +125,12 @@ func (c *Config) Compile(p *plan.Plan, id string) (*Policy, error) {
 	deny("protected: kernel settings", "/proc/sys", true)
 	deny("protected: kernel settings", "/proc/sysrq-trigger", false)
 	deny("protected: kernel settings", "/sys", true)
+	// The fence itself lets a process write its own entries, its threads' and its children's.
+	processes, err := plan.ParseEntry("!*/**", plan.ParseOptions{})
+	if err != nil {
+		return nil, err
+	}
+	system("protected: other processes", processes, "/proc")
 
 	if task != nil {
 		for _, e := range task.Scope {

@@ -1,0 +1,182 @@
+//go:build vm
+
+package main_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fencedScript runs a shell script as root in a session, in the project's root,
+// and returns what it prints.
+func fencedScript(t *testing.T, root, script string) string {
+	t.Helper()
+	c := exec.Command("planfence", "run", "--quiet", "--task", "T", "--", "bash", "-c", script)
+	c.Dir = root
+	var stderr strings.Builder
+	c.Stderr = &stderr
+	b, err := c.Output()
+	if err != nil {
+		t.Fatalf("the session: %v: %s%s", err, b, stderr.String())
+	}
+	return string(b)
+}
+
+// attempt is a line of script that says whether a command worked.
+func attempt(name, cmd string) string {
+	return "if (" + cmd + ") >/dev/null 2>&1; then echo " + name + " worked; else echo " + name + " refused; fi\n"
+}
+
+func expect(t *testing.T, got string, want ...string) {
+	t.Helper()
+	if g, w := strings.TrimSpace(got), strings.Join(want, "\n"); g != w {
+		t.Errorf("got:\n%s\nwant:\n%s", g, w)
+	}
+}
+
+// image makes a file system in a file and mounts it.
+func image(t *testing.T, at string, mkfs ...string) {
+	t.Helper()
+	img := at + ".img"
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_ = exec.Command("modprobe", "loop").Run() // where it is built in there is no module
+	command(t, "truncate", "-s", "256M", img)
+	command(t, mkfs[0], append(mkfs[1:], img)...)
+	command(t, "mount", "-o", "loop", img, at)
+}
+
+// TestBypassRemade: a scope directory that is deleted and made again is the
+// scope again, whatever inode it has.
+func TestBypassRemade(t *testing.T) {
+	shareMounts(t)
+	hold(t)
+	b := newBench(t, "/work/remade", 0)
+	s := b.site(&attack{name: "r"})
+	got := fencedScript(t, b.root, `cd t/r
+for i in 1 2 3 4 5; do rm -rf in; mkdir in; echo x > in/f || echo lost; done
+rm -rf in; `+attempt("other", "mv out in")+attempt("again", "mkdir in && echo x > in/f")+attempt("out", "echo x > out/f"))
+	expect(t, got, "other refused", "again worked", "out refused")
+	if text, _ := os.ReadFile(s.Out + "/f"); string(text) != "keep\n" {
+		t.Errorf("out/f is %q", text)
+	}
+}
+
+// TestBypassRenamed: the project's directory is moved from outside and another
+// one takes its name: the fence stays with the directory.
+func TestBypassRenamed(t *testing.T) {
+	shareMounts(t)
+	hold(t)
+	const root = "/work/renamed/p"
+	b := newBench(t, root, 0)
+	b.site(&attack{name: "r"})
+	done := make(chan string)
+	go func() {
+		done <- fencedScript(t, root, `cd t/r; touch in/ready; until [ -e in/go ]; do sleep 0.05; done
+`+attempt("in", "echo x > in/after")+attempt("out", "echo x > out/f")+attempt("decoy", "echo x > "+root+"/t/r/in/f"))
+	}()
+	for deadline := time.Now().Add(60 * time.Second); !exists(root + "/t/r/in/ready"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the session is not ready")
+		}
+	}
+	if err := os.Rename(root, root+"-moved"); err != nil {
+		t.Fatal(err)
+	}
+	newBench(t, root, 0).site(&attack{name: "r"})
+	if err := fresh(root + "-moved/t/r/in/go"); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, <-done, "in worked", "out refused", "decoy refused")
+}
+
+// TestBypassSubvolumes: two btrfs subvolumes with the same inode numbers under
+// one device number; and a clone into a file outside.
+func TestBypassSubvolumes(t *testing.T) {
+	shareMounts(t)
+	hold(t)
+	const at = "/work/btrfs"
+	image(t, at, "mkfs.btrfs", "-q")
+	command(t, "btrfs", "subvolume", "create", at+"/one")
+	command(t, "btrfs", "subvolume", "create", at+"/two")
+	b := newBench(t, at+"/one/p", 0)
+	b.site(&attack{name: "r"})
+	twin := newBench(t, at+"/two/p", 0).site(&attack{name: "r"})
+	before := digest(twin)
+	got := fencedScript(t, b.root, `cd t/r
+`+attempt("in", "echo x >> in/f")+attempt("two", "echo x >> "+twin.In+"/f")+attempt("clone-in", "cp --reflink=always in/f in/c")+
+		attempt("clone-out", "cp --reflink=always in/f out/c")+attempt("snapshot", "btrfs subvolume snapshot "+at+"/one "+at+"/two/snap")+
+		attempt("delete", "btrfs subvolume delete "+at+"/two"))
+	expect(t, got, "in worked", "two refused", "clone-in worked", "clone-out refused", "snapshot refused", "delete refused")
+	if text, _ := os.ReadFile(twin.In + "/f"); string(text) != "keep\n" {
+		t.Errorf("two: in/f is %q", text)
+	}
+	if d := diff(before, digest(twin)); d != "" {
+		t.Errorf("two:\n%s", d)
+	}
+}
+
+// TestBypassCasefold: in a directory that compares names without regard to case
+// an exclusion holds in every spelling.
+func TestBypassCasefold(t *testing.T) {
+	shareMounts(t)
+	hold(t)
+	const at = "/work/casefold"
+	image(t, at, "mkfs.ext4", "-q", "-O", "casefold", "-E", "encoding=utf8")
+	b := newBench(t, at+"/p", 0)
+	for _, d := range []string{"docs", "plain"} {
+		b.mkdir(b.root + "/" + d)
+	}
+	command(t, "chattr", "+F", b.root+"/docs")
+	b.mkdir(b.root + "/docs/private")
+	b.mkdir(b.root + "/plain/private")
+	b.file(b.root+"/docs/private/f", "keep\n")
+	b.file(b.root+"/.claude/plan.json", `{"tasks":[{"id":"T","scope":["docs/","!docs/private/","plain/","!plain/private/","all/"]}]}`)
+	command(t, "sh", "-c", "echo 3 > /proc/sys/vm/drop_caches") // so that the attacker looks first
+	got := fencedScript(t, b.root, attempt("spelled", "echo x > docs/PRIVATE/f")+attempt("exact", "echo x > docs/private/f")+
+		attempt("plain", "echo x > plain/f")+attempt("excluded", "echo x > plain/private/f")+
+		attempt("all", "mkdir all && chattr +F all && echo x > all/F && echo y > all/f"))
+	expect(t, got, "spelled refused", "exact refused", "plain worked", "excluded refused", "all worked")
+	if text, _ := os.ReadFile(b.root + "/docs/private/f"); string(text) != "keep\n" {
+		t.Errorf("docs/private/f is %q", text)
+	}
+}
+
+// TestBypassDeep: paths deeper than any buffer and names as long as there are.
+func TestBypassDeep(t *testing.T) {
+	shareMounts(t)
+	hold(t)
+	b := newBench(t, "/work/deep", 0)
+	s := b.site(&attack{name: "r"})
+	long := strings.Repeat("n", 255)
+	for _, d := range []string{s.In, s.Out} {
+		command(t, "bash", "-c", "cd "+d+"; for i in {1..300}; do mkdir d; cd -P d; done; echo keep > f; cd "+d+"; for i in {1..12}; do mkdir "+long+"; cd -P "+long+"; done; echo keep > f")
+	}
+	down := func(d, name, n string) string {
+		return "cd t/r/" + d + " && for i in {1.." + n + "}; do cd -P " + name + " || exit 1; done && echo x > f"
+	}
+	got := fencedScript(t, b.root, attempt("deep-in", down("in", "d", "300"))+attempt("deep-out", down("out", "d", "300"))+
+		attempt("long-in", down("in", long, "12"))+attempt("long-out", down("out", long, "12")))
+	expect(t, got, "deep-in worked", "deep-out refused", "long-in worked", "long-out refused")
+}
+
+// TestBypassInherited: a descriptor that the caller left open does not come along.
+func TestBypassInherited(t *testing.T) {
+	shareMounts(t)
+	hold(t)
+	b := newBench(t, "/work/inherited", 0)
+	s := b.site(&attack{name: "r"})
+	before := digest(s)
+	command(t, "bash", "-c", "cd "+b.root+" && exec 9>>"+s.Out+"/f && planfence run --quiet --task T -- bash -c 'echo x >&9 || true'")
+	if d := diff(before, digest(s)); d != "" {
+		t.Errorf("changed outside the scope:\n%s", d)
+	}
+	command(t, "bash", "-c", "exec 9>>"+s.Out+"/f && echo x >&9") // the control
+	if diff(before, digest(s)) == "" {
+		t.Errorf("the control changed nothing")
+	}
+}
