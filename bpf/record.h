@@ -265,7 +265,7 @@ static __noinline int record(struct label *l, const struct scope *sc, __u32 what
 		exe_dentry = exe->f_path.dentry;
 	if (reason >= REASON_MAX)
 		reason = REASON_NONE;
-	totals = (what >> 16) & EVENT_WOULD ? &row->audited[0][0] : &row->refused[0][0];
+	totals = sc->h.flags & SCOPE_AUDIT ? &row->audited[0][0] : &row->refused[0][0];
 	/* The tentative refusal of this call was none: one system call counts once. */
 	if ((what >> 16) & (EVENT_SUPERSEDES | EVENT_RETRACTS)) {
 		taken = l->pending_reason;
