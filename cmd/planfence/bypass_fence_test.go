@@ -120,17 +120,18 @@ func fenceItself() []attack {
 		}},
 		{name: "terminal-input", root: true, keeps: true, try: terminalInput},
 	}
-	for _, n := range []string{"docker.sock", "podman.sock", "tmux-1000/default"} {
-		list = append(list, attack{name: "socket-" + filepath.Base(filepath.Dir("/"+n)) + filepath.Base(n), keeps: true,
-			setup: func(s site) error { return listen(s, n) },
+	socket := func(name, path string) attack {
+		return attack{name: name, keeps: true,
+			setup: func(s site) error { return listen(s, path) },
 			try: func(s site) error {
-				c, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/%s", mustDir(s.In), n))
+				c, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/%s", mustDir(s.In), path))
 				if err == nil {
 					c.Close()
 				}
 				return err
-			}})
+			}}
 	}
+	list = append(list, socket("socket-docker", "docker.sock"), socket("socket-podman", "podman.sock"), socket("socket-tmux", "tmux-1000/default"))
 	return append(list, attack{name: "socket-other", keeps: true, // legal: an ordinary daemon's
 		setup: func(s site) error { return listen(s, "ok.sock") },
 		twin: func(s site) error {

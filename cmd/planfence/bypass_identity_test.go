@@ -5,6 +5,7 @@ package main_test
 import (
 	"os"
 	"os/exec"
+	"sort"
 	"strings"
 	"testing"
 	"time"
@@ -179,4 +180,37 @@ func TestBypassInherited(t *testing.T) {
 	if diff(before, digest(s)) == "" {
 		t.Errorf("the control changed nothing")
 	}
+}
+
+// TestBypassGit: git works, and what it would run later, outside, is closed.
+func TestBypassGit(t *testing.T) {
+	shareMounts(t)
+	hold(t)
+	b := newBench(t, "/work/git", 0)
+	b.site(&attack{name: "r"})
+	command(t, "bash", "-c", `cd `+b.root+` && git init -q . && git add -A && git commit -q -m first && git worktree add -q /work/git-other -b other &&
+		mkdir -p .git/hooks .git/info .git/modules/m/hooks && touch .git/modules/m/config .git/info/attributes`)
+	closed := map[string]string{
+		"hook": "echo x > .git/hooks/pre-commit", "hook-mode": "chmod 755 .git/hooks/*", "hooks-moved": "mv .git/hooks .git/h",
+		"config": "git config core.pager evil", "config-replaced": "mv -f t/r/in/f .git/config", "worktree-config": "echo x > .git/config.worktree",
+		"attributes": "echo x > .git/info/attributes", "info-moved": "mv .git/info .git/i", "module-hook": "echo x > .git/modules/m/hooks/h",
+		"module-config": "echo x > .git/modules/m/config", "module-moved": "mv .git/modules .git/m",
+		"commondir": "echo /tmp > .git/worktrees/git-other/commondir", "worktree-moved": "mv .git/worktrees/git-other .git/worktrees/o",
+		"git-moved": "mv .git t/r/in/git", "common": "echo x > .git/commondir",
+	}
+	var names []string
+	script := ""
+	for n := range closed {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	var want []string
+	for _, n := range names {
+		script += attempt(n, closed[n])
+		want = append(want, n+" refused")
+	}
+	script += attempt("commit", "echo y > t/r/in/f && git add t && git commit -q -m second && git status && git stash list && git branch b2 && git gc -q") +
+		attempt("own-worktree", "git worktree add -q t/r/in/wt -b mine && cd t/r/in/wt && echo z > z.txt; git status")
+	got := fencedScript(t, b.root, script)
+	expect(t, got, append(want, "commit worked", "own-worktree worked")...)
 }

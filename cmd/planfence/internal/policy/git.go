@@ -19,7 +19,7 @@ type rule struct {
 var gitClosed = []string{
 	"!hooks/", "!config", "!config.worktree", "!config.lock", "!info/attributes", "!commondir",
 	"!modules/**/hooks/", "!modules/**/config", "!modules/**/info/attributes",
-	"!worktrees/*/config.worktree",
+	"!modules/**/commondir", "!worktrees/*/config.worktree",
 }
 
 // GitDirs returns the git directory of the checkout that root lies in and, for
@@ -87,6 +87,11 @@ func gitRules(root string) []rule {
 				panic(err) // a constant of this file
 			}
 			out = append(out, rule{"git: runs later, outside the fence", e, dir})
+		}
+		// Where a linked worktree finds its configuration. New ones are made inside a session.
+		links, _ := filepath.Glob(filepath.Join(dir, "worktrees", "*", "commondir"))
+		for _, l := range links {
+			out = append(out, rule{"git: runs later, outside the fence", plan.LiteralExclude(strings.TrimPrefix(l, "/"), false), ""})
 		}
 	}
 	return out
