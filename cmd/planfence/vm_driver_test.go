@@ -1,0 +1,265 @@
+//go:build vm
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The test binary is its own driver: started with this word it does what the
+// rest of the command line says, in a session or beside one.
+const driverWord = "vm-driver"
+
+func init() {
+	if len(os.Args) < 3 || os.Args[1] != driverWord {
+		return
+	}
+	if err := drive(os.Args[2], os.Args[3:]); err != nil {
+		fmt.Fprintf(os.Stderr, "driver: %v\n", err)
+		os.Exit(99)
+	}
+	os.Exit(0)
+}
+
+// setting is what a driver is told, as JSON.
+type setting struct {
+	Root  string
+	Repo  string
+	FS    string
+	Owner string // for chown(1)
+	Sides []side
+	Audit bool // the acts that an auditing session can run
+}
+
+func (s *setting) acts() ([]act, error) {
+	k, err := kernelRelease()
+	if err != nil {
+		return nil, err
+	}
+	all := acts(host{fs: s.FS, kernel: k})
+	if !s.Audit {
+		return all, nil
+	}
+	var out []act
+	for _, a := range all {
+		if !a.noAudit && !a.inOnly {
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
+func kernelRelease() (release, error) {
+	var u unix.Utsname
+	var r release
+	if err := unix.Uname(&u); err != nil {
+		return r, err
+	}
+	text := unix.ByteSliceToString(u.Release[:])
+	if _, err := fmt.Sscanf(text, "%d.%d", &r[0], &r[1]); err != nil {
+		return r, fmt.Errorf("kernel release %s: %w", text, err)
+	}
+	return r, nil
+}
+
+// actResult is what came of one act, one line of the driver's output.
+type actResult struct {
+	Act  string
+	Side side
+	Err  string // "": it succeeded; EACCES: refused; else what happened
+	PID  int    // of the process that made the call
+	PPID int
+	Cold bool // no actResult: the parent is asked to empty the caches, and answers with a line
+}
+
+const refused = "EACCES"
+
+func drive(verb string, args []string) error {
+	var s setting
+	if err := json.Unmarshal([]byte(args[0]), &s); err != nil {
+		return fmt.Errorf("setting: %w", err)
+	}
+	switch verb {
+	case "beside":
+		return beside(s.Root + "/out/beside")
+	case "write":
+		return writeOnDemand()
+	}
+	list, err := s.acts()
+	if err != nil {
+		return err
+	}
+	switch verb {
+	case "make":
+		return makeTree(s.Root, s.Repo, list, s.Sides...)
+	case "act":
+		return actAll(&s, list)
+	}
+	return fmt.Errorf("unknown verb %s", verb)
+}
+
+func actAll(s *setting, list []act) error {
+	if err := os.Chdir(s.Root); err != nil {
+		return err
+	}
+	out := json.NewEncoder(os.Stdout)
+	in := bufio.NewReader(os.Stdin)
+	asked := false
+	for i := range list {
+		a := &list[i]
+		if a.cold && !asked {
+			asked = true
+			if err := out.Encode(actResult{Cold: true}); err != nil {
+				return err
+			}
+			if _, err := in.ReadString('\n'); err != nil {
+				return fmt.Errorf("wait for the parent: %w", err)
+			}
+		}
+		for _, r := range perform(s, a) {
+			if err := out.Encode(r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// perform runs one act in all its places.
+func perform(s *setting, a *act) (out []actResult) {
+	var places []place
+	for _, sd := range s.Sides {
+		if a.runs(sd) {
+			places = append(places, a.at(s.Root, sd, s.Owner))
+			out = append(out, actResult{Act: a.name, Side: sd, PID: os.Getpid(), PPID: os.Getppid()})
+		}
+	}
+	if a.batch != nil {
+		performBatch(a, places, out)
+		return out
+	}
+	for i, p := range places {
+		r := &out[i]
+		if a.call != nil {
+			r.Err = errnoName(a.call(p))
+			continue
+		}
+		var argv []string
+		for _, w := range a.argv {
+			argv = append(argv, p.fill(w, a))
+		}
+		c, text := program(argv)
+		r.Err = outcome(c.Run(), text.String())
+		r.PID, r.PPID = c.ProcessState.Pid(), os.Getpid()
+	}
+	return out
+}
+
+func performBatch(a *act, places []place, out []actResult) {
+	argv := a.batch
+	for _, p := range places {
+		argv = append(argv[:len(argv):len(argv)], p.d, p.s)
+	}
+	c, text := program(argv)
+	err := c.Run()
+	lines := strings.Split(strings.TrimSpace(text.String()), "\n")
+	for i := range out {
+		out[i].PID, out[i].PPID = c.ProcessState.Pid(), os.Getpid()
+		switch {
+		case err != nil || len(lines) != len(out):
+			out[i].Err = fmt.Sprintf("%v: %s", err, text)
+		case lines[i] != "ok":
+			out[i].Err = lines[i]
+		}
+	}
+}
+
+// program prepares a program with everything that it prints in one buffer.
+func program(argv []string) (*exec.Cmd, *bytes.Buffer) {
+	var text bytes.Buffer
+	c := exec.Command(argv[0], argv[1:]...)
+	c.Stdin, c.Stdout, c.Stderr = strings.NewReader("new\n"), &text, &text
+	c.WaitDelay = 10 * time.Second
+	return c, &text
+}
+
+func errnoName(err error) string {
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &errno):
+		if name := unix.ErrnoName(errno); name == refused {
+			return name
+		}
+	}
+	return err.Error()
+}
+
+// outcome of a program: what people see of a refusal is the words.
+func outcome(err error, text string) string {
+	switch {
+	case err == nil:
+		return ""
+	case strings.Contains(strings.ToLower(text), "permission denied"):
+		return refused
+	}
+	return fmt.Sprintf("%v: %s", err, text)
+}
+
+// beside writes in a directory outside every scope of the session until its
+// input ends, and prints how often.
+func beside(d string) error {
+	stop := make(chan struct{})
+	go func() {
+		var b [1]byte
+		for {
+			if _, err := os.Stdin.Read(b[:]); err != nil {
+				close(stop)
+				return
+			}
+		}
+	}()
+	tick := time.NewTicker(20 * time.Millisecond) // it shares the processor with what is tested
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		f := fmt.Sprintf("%s/f%d", d, n%8)
+		err := errors.Join(os.WriteFile(f, []byte("x"), 0o644), os.Chmod(f, 0o600), os.Rename(f, f+"r"), os.Link(f+"r", f),
+			os.Mkdir(d+"/sub", 0o755), os.Remove(d+"/sub"), os.Remove(f+"r"))
+		if err != nil {
+			return err
+		}
+		select {
+		case <-stop:
+			fmt.Println(n)
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// writeOnDemand prints its session's name, then opens for writing the path on
+// each line of its input and prints what came of it.
+func writeOnDemand() error {
+	fmt.Println(os.Getenv("PLANFENCE_SESSION"))
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		answer := errnoName(openClose(in.Text(), unix.O_WRONLY|unix.O_CREAT))
+		if answer == "" {
+			answer = "ok"
+		}
+		fmt.Println(answer)
+	}
+	return in.Err()
+}
