@@ -76,10 +76,6 @@ stale or has lost its companion.`,
 
 // collect reads the sessions' state and, as root, what the maps tell.
 func collect() (all []*sessionStatus, others []string, err error) {
-	states, err := companion.States()
-	if err != nil {
-		return nil, nil, err
-	}
 	byID := map[uint64]loader.Info{}
 	var misses *uint64
 	if os.Geteuid() == 0 {
@@ -87,7 +83,7 @@ func collect() (all []*sessionStatus, others []string, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		defer unlock()
+		defer unlock() // held until the states are read: a new session has its row first
 		others = loader.Others()
 		f, err := loader.OpenExisting()
 		if err == nil {
@@ -105,6 +101,10 @@ func collect() (all []*sessionStatus, others []string, err error) {
 		} else if !errors.Is(err, os.ErrNotExist) {
 			return nil, nil, err
 		}
+	}
+	states, err := companion.States()
+	if err != nil {
+		return nil, nil, err
 	}
 	for _, st := range states {
 		s := &sessionStatus{State: st, Orphan: !companion.Alive(st.Name), SyncAge: time.Since(st.Synced).Seconds(), Misses: misses}
