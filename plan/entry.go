@@ -90,7 +90,7 @@ func parseEntry(text string, o ParseOptions) (Entry, *problem) {
 		return e, &problem{0, "an entry is empty", "name a file or directory, or remove the entry"}
 	}
 	if len(text) > MaxEntry {
-		return e, &problem{0, fmt.Sprintf("is too long: %d bytes, at most %d", len(text), MaxEntry), ""}
+		return e, &problem{0, fmt.Sprintf("is too long: %d bytes, at most %d", len(text), MaxEntry), "name a directory on the way"}
 	}
 	skip := 0
 	if text[0] == '!' {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -27,6 +28,33 @@ func (e *Error) Error() string {
 		return e.Msg
 	}
 	return fmt.Sprintf("%s:%s: %s", e.File, e.Pos, e.Msg)
+}
+
+// Errors returns the problems that an error of [Parse] joins, in the order of
+// the file; nil for any other error.
+func Errors(err error) []*Error {
+	if one, ok := err.(*Error); ok {
+		return []*Error{one}
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return nil
+	}
+	var out []*Error
+	for _, e := range joined.Unwrap() {
+		if one, ok := e.(*Error); ok {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+func join(list []*Error) error {
+	errs := make([]error, len(list))
+	for i, e := range list {
+		errs[i] = e
+	}
+	return errors.Join(errs...)
 }
 
 // TooComplexError says that a scope cannot be compiled within its limits.

@@ -13,7 +13,7 @@ type meeting struct{ in, out []int32 }
 func (l *linter) covers(t *Task) {
 	all, err := meetings(t)
 	if err != nil {
-		l.find(CodeTooComplex, SeverityNote, t, nil, "", "the scope of %s is too complex to look for entries that make no difference: more than %v", t.ID, err)
+		l.find(CodeTooComplex, SeverityNote, t, nil, "split the task to have them looked for", "the scope of %s is too complex to look for entries that make no difference: more than %v", t.ID, err)
 		return
 	}
 	seen := make([][]meeting, len(t.Scope)) // by entry

@@ -17,6 +17,9 @@ type disk struct {
 	tree  *node
 }
 
+// comeHint is for names that are not there.
+const comeHint = "correct it, unless it is still to come"
+
 // mostDirs bounds the directories read for one lint. Beyond, what would need
 // more is not reported.
 const mostDirs = 50_000
@@ -71,7 +74,7 @@ func (l *linter) onDisk(t *Task) {
 		switch {
 		case !known:
 		case !exists:
-			l.find(CodeMissing, SeverityNote, t, e, "", "%s does not exist today", jsonText(e.Text))
+			l.find(CodeMissing, SeverityNote, t, e, comeHint, "%s does not exist today", jsonText(e.Text))
 		case mode.IsDir() && !e.Dir():
 			l.find(CodeDirectory, SeverityNote, t, e, "write "+jsonText(e.Text+"/")+" to say so",
 				"%s is a directory: everything below it is meant", jsonText(e.Text))
@@ -102,7 +105,7 @@ func (l *linter) onTheWay(t *Task, e *Entry, path string, whole bool) bool {
 			return false
 		}
 		if slices.Contains(l.o.Mounts, part) {
-			l.find(CodeMount, SeverityNote, t, e, "", "%s leads into another mount at %s: it holds for what is mounted there when the session starts", jsonText(e.Text), quote(part))
+			l.find(CodeMount, SeverityNote, t, e, "start sessions when everything is mounted", "%s leads into another mount at %s: it holds for what is mounted there when the session starts", jsonText(e.Text), quote(part))
 		}
 	}
 	return true
@@ -180,9 +183,9 @@ func (l *linter) matches(t *Task, e *Entry) {
 		f := l.find(CodeNameOnly, SeverityWarning, t, e, "end it in / or /** to reach below", "%s matches only directories, such as %s, and nothing in them", jsonText(e.Text), quote(w.dir))
 		f.Example = w.dir
 	case e.Exclude:
-		l.find(CodeNoMatch, SeverityNote, t, e, "", "%s matches nothing today", jsonText(e.Text))
+		l.find(CodeNoMatch, SeverityNote, t, e, comeHint, "%s matches nothing today", jsonText(e.Text))
 	default:
-		l.find(CodeNoMatch, SeverityWarning, t, e, "", "%s matches nothing today", jsonText(e.Text))
+		l.find(CodeNoMatch, SeverityWarning, t, e, comeHint, "%s matches nothing today", jsonText(e.Text))
 	}
 }
 

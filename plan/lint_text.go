@@ -45,7 +45,7 @@ func (l *linter) text(t *Task, e *Entry) {
 		l.find(CodeDoubleStar, SeverityWarning, t, e, "write ** between slashes to match at any depth", "%s holds ** within a name, where it acts as *", jsonText(e.Text))
 	}
 	if longName(e.pat) {
-		l.find(CodeLongName, SeverityError, t, e, "", "%s holds a name of more than %d bytes, which no file has", quote(e.Text), maxName)
+		l.find(CodeLongName, SeverityError, t, e, "shorten it", "%s holds a name of more than %d bytes, which no file has", quote(e.Text), maxName)
 	}
 	if e.rootOnly() && !e.Exclude {
 		l.find(CodeRootOnly, SeverityWarning, t, e, "write "+jsonText("**/"+e.Text)+" for any depth, or "+jsonText("./"+e.Text)+" to say that the root is meant",

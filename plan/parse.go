@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,15 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+)
+
+// Hints that several problems share.
+const (
+	planHint  = `a plan is {"tasks": [{"id": "T1", "title": "…", "scope": ["src/"]}]}`
+	scopeHint = "list the paths that it may write; [] is a read-only task"
+	idHint    = "an id is 1 to 128 printing characters without white space"
+	quoteHint = "write it in quotes"
+	jsonHint  = "look there and just before: a comma, a quote or a bracket is often missing, or one comma too many"
 )
 
 // maxErrors are reported one by one; what is left is counted.
@@ -38,11 +48,16 @@ func Parse(name string, data []byte, o ParseOptions) (*Plan, error) {
 		return p, nil
 	}
 	errs := r.errs
+	slices.SortStableFunc(errs, func(a, b *Error) int {
+		return cmp.Or(a.Pos.Line-b.Pos.Line, a.Pos.Column-b.Pos.Column)
+	})
 	if n := len(errs) - maxErrors; n > 0 {
 		errs = errs[:maxErrors]
-		errs = append(errs, fmt.Errorf("%s: and %d more", name, n))
+		more := *r.errs[maxErrors]
+		more.Msg, more.Hint = fmt.Sprintf("more problems from here on: %d", n), "mend the others first"
+		errs = append(errs, &more)
 	}
-	return nil, errors.Join(errs...)
+	return nil, join(errs)
 }
 
 // reader walks the tokens of a plan whose syntax is known to be right.
@@ -52,7 +67,7 @@ type reader struct {
 	opt   ParseOptions
 	dec   *json.Decoder
 	lines []int // offset of each line's first byte
-	errs  []error
+	errs  []*Error
 }
 
 func (r *reader) pos(off int) Pos {
@@ -84,11 +99,11 @@ func (r *reader) syntax() error {
 	d := r.data
 	switch {
 	case len(d) > MaxFile:
-		return r.error(0, fmt.Sprintf("the plan is too large: %d bytes, at most %d", len(d), MaxFile), "")
+		return r.error(0, fmt.Sprintf("the plan is too large: %d bytes, at most %d", len(d), MaxFile), "divide it into several plans")
 	case bytes.HasPrefix(d, []byte("\xEF\xBB\xBF")):
 		return r.error(0, "the plan starts with a byte-order mark: a plan is plain UTF-8", "save it as UTF-8 without a byte-order mark")
 	case len(bytes.TrimSpace(d)) == 0:
-		return r.error(len(d), `the plan is empty: expected {"tasks": […]}`, "")
+		return r.error(len(d), `the plan is empty: expected {"tasks": […]}`, planHint)
 	case !utf8.Valid(d):
 		off := 0
 		for off < len(d) {
@@ -98,7 +113,7 @@ func (r *reader) syntax() error {
 			}
 			off += n
 		}
-		return r.error(off, "the plan is not UTF-8: a byte here belongs to no character", "")
+		return r.error(off, "the plan is not UTF-8: a byte here belongs to no character", "save it as UTF-8")
 	}
 	var raw json.RawMessage
 	err := json.Unmarshal(d, &raw)
@@ -110,10 +125,10 @@ func (r *reader) syntax() error {
 		if off > 0 && se.Error() != "unexpected end of JSON input" {
 			off--
 		}
-		return r.error(off, "the plan is not valid JSON: "+se.Error(), "")
+		return r.error(off, "the plan is not valid JSON: "+se.Error(), jsonHint)
 	}
 	if err != nil {
-		return r.error(0, "the plan is not valid JSON: "+err.Error(), "")
+		return r.error(0, "the plan is not valid JSON: "+err.Error(), jsonHint)
 	}
 	return nil
 }
@@ -159,7 +174,7 @@ func (r *reader) token() value {
 	v := value{off: off, end: int(r.dec.InputOffset()), tok: t}
 	if s, ok := t.(string); ok && strings.Contains(s, "\uFFFD") {
 		if at := halfCharacter(r.data[v.off:v.end]); at >= 0 {
-			r.fail(v.off+at, "", "a string holds half a character: a surrogate stands alone")
+			r.fail(v.off+at, `write the character itself, or both halves as in \ud83d\ude00`, "a string holds half a character: a surrogate stands alone")
 		}
 	}
 	return v
@@ -220,7 +235,7 @@ func (r *reader) object(depth int, field func(key string, k, v value)) {
 // skip consumes a value, looking for duplicate keys all the same.
 func (r *reader) skip(v value, depth int) {
 	if depth == MaxDepth {
-		r.fail(v.off, "", "the plan is nested too deep: at most %d levels", MaxDepth)
+		r.fail(v.off, "keep what is no part of the plan in another file", "the plan is nested too deep: at most %d levels", MaxDepth)
 	}
 	switch {
 	case v.is('{'):
@@ -239,7 +254,7 @@ func (r *reader) skip(v value, depth int) {
 func (r *reader) plan(p *Plan) {
 	v := r.token()
 	if !v.is('{') {
-		hint := ""
+		hint := planHint
 		if v.is('[') {
 			hint = `put the list into an object: {"tasks": […]}`
 		}
@@ -254,7 +269,7 @@ func (r *reader) plan(p *Plan) {
 		}
 		found = true
 		if !v.is('[') {
-			r.fail(v.off, "", "tasks: expected a list, found %s", v.kind())
+			r.fail(v.off, planHint, "tasks: expected a list, found %s", v.kind())
 			r.skip(v, 1)
 			return
 		}
@@ -264,7 +279,7 @@ func (r *reader) plan(p *Plan) {
 				return
 			}
 			if n == MaxTasks {
-				r.fail(x.off, "", "too many tasks: at most %d", MaxTasks)
+				r.fail(x.off, "divide it into several plans", "too many tasks: at most %d", MaxTasks)
 			}
 			if n >= MaxTasks {
 				r.skip(x, 2)
@@ -274,13 +289,13 @@ func (r *reader) plan(p *Plan) {
 		}
 	})
 	if !found {
-		r.fail(v.off, `a plan is {"tasks": [{"id": "T1", "title": "…", "scope": ["src/"]}]}`, "the plan has no tasks: the field tasks is missing")
+		r.fail(v.off, planHint, "the plan has no tasks: the field tasks is missing")
 	}
 }
 
 func (r *reader) task(p *Plan, v value) {
 	if !v.is('{') {
-		r.fail(v.off, "", "tasks: expected an object, found %s", v.kind())
+		r.fail(v.off, planHint, "tasks: expected an object, found %s", v.kind())
 		r.skip(v, 2)
 		return
 	}
@@ -294,13 +309,13 @@ func (r *reader) task(p *Plan, v value) {
 			hasID, idOff = true, x.off
 			s, ok := x.tok.(string)
 			if !ok {
-				r.fail(x.off, "", "id: expected a string, found %s", x.kind())
+				r.fail(x.off, quoteHint, "id: expected a string, found %s", x.kind())
 				r.skip(x, 3)
 				return
 			}
 			t.ID = s
 			if why := badID(s); why != "" {
-				r.fail(x.off, "", "id: %s %s", quote(s), why)
+				r.fail(x.off, idHint, "id: %s %s", quote(s), why)
 			}
 		case key == "title":
 			if s, ok := x.tok.(string); ok {
@@ -322,17 +337,17 @@ func (r *reader) task(p *Plan, v value) {
 		name = "task " + quote(t.ID)
 	}
 	if !hasID {
-		r.fail(v.off, "", "a task has no id: the field id is missing")
+		r.fail(v.off, `give it one, such as "id": "T1"`, "a task has no id: the field id is missing")
 	}
 	if !hasScope {
 		if near.end != 0 {
 			r.fail(near.off, "rename the field to scope", "%s has no scope: found %s instead", name, quote(near.tok.(string)))
 		} else {
-			r.fail(v.off, "list the paths that it may write; [] is a read-only task", "%s has no scope: the field scope is missing", name)
+			r.fail(v.off, scopeHint, "%s has no scope: the field scope is missing", name)
 		}
 	}
 	if first, ok := p.byID[t.ID]; ok && t.ID != "" {
-		r.fail(idOff, "", "id: %s is taken by the task at %s", quote(t.ID), p.Tasks[first].Pos)
+		r.fail(idOff, "give one of them another id", "id: %s is taken by the task at %s", quote(t.ID), p.Tasks[first].Pos)
 	} else if t.ID != "" {
 		p.byID[t.ID] = len(p.Tasks)
 	}
@@ -365,7 +380,7 @@ func badID(s string) string {
 
 func (r *reader) scope(v value) []Entry {
 	if !v.is('[') {
-		hint := ""
+		hint := scopeHint
 		if _, ok := v.tok.(string); ok {
 			hint = "put it into a list: [\"…\"]"
 		}
@@ -389,7 +404,7 @@ func (r *reader) scope(v value) []Entry {
 		}
 		s, ok := x.tok.(string)
 		if !ok {
-			r.fail(x.off, "", "scope: expected a path as a string, found %s", x.kind())
+			r.fail(x.off, quoteHint, "scope: expected a path as a string, found %s", x.kind())
 			r.skip(x, 4)
 			failed = true
 			continue

@@ -105,7 +105,7 @@ func TestParseLimits(t *testing.T) {
 func TestParseMany(t *testing.T) {
 	text := `{"tasks": [{"id": "A", "scope": [` + strings.Repeat(`"..", `, 29) + `".."]}]}`
 	_, err := Parse("p", []byte(text), ParseOptions{})
-	if err == nil || strings.Count(err.Error(), "\n") != maxErrors || !strings.HasSuffix(err.Error(), "p: and 10 more") {
+	if err == nil || strings.Count(err.Error(), "\n") != maxErrors || !strings.HasSuffix(err.Error(), "p:1:155: more problems from here on: 10") {
 		t.Errorf("30 errors read %v", err)
 	}
 }

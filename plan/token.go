@@ -42,7 +42,7 @@ func lex(text string) ([]token, *problem) {
 		t := token{off: int32(i), kind: tokByte, b: text[i]}
 		switch text[i] {
 		case 0:
-			return nil, &problem{i, "holds a NUL byte: no path can", ""}
+			return nil, &problem{i, "holds a NUL byte: no path can", "remove it"}
 		case '\\':
 			i++
 			if i == len(text) {
@@ -52,7 +52,7 @@ func lex(text string) ([]token, *problem) {
 			case '/':
 				return nil, &problem{i - 1, "holds an escaped slash: no name holds one", "write / alone"}
 			case 0:
-				return nil, &problem{i, "holds a NUL byte: no path can", ""}
+				return nil, &problem{i, "holds a NUL byte: no path can", "remove it"}
 			}
 			t.b, t.escaped = text[i], true
 		case '/':

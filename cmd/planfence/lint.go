@@ -30,7 +30,7 @@ func newLint(e *env) *cobra.Command {
 		Short: "Find overlaps between tasks and entries that may not mean what they say",
 		Long: `lint looks at a plan: every pair of tasks that cover a common path (with an
 example), entries that are shadowed, emptied by exclusions or match nothing on
-disk, links, ambiguous wildcards.
+disk, links, ambiguous wildcards. What makes the file no plan is found as well.
 
 The exit status is 1 if there are errors; with --strict also for warnings.`,
 		Example: "  planfence lint\n  planfence lint --strict --format github plan.json",
@@ -76,26 +76,34 @@ func (f *lintFlags) run(e *env) error {
 	if err != nil {
 		return err
 	}
-	pl, err := companion.ReadPlan(p.plan, p.root)
-	if err != nil {
-		return err
-	}
-	opts := plan.LintOptions{Root: os.DirFS(p.root), Tracked: tracked(p.root), Mounts: mountsBelow(p.root)}
-	if rel, ok := strings.CutPrefix(p.plan, p.root+"/"); ok {
-		opts.Plan = rel
-	}
-	findings := pl.Lint(opts)
-	count := map[plan.Severity]int{}
-	shown := p.plan
-	if cwd, err := os.Getwd(); err == nil {
-		if rel, err := filepath.Rel(cwd, p.plan); err == nil && !strings.HasPrefix(rel, "..") {
-			shown = rel
-		}
+	shown := shortPath(p.plan)
+	if dir := e.getenv("GITHUB_WORKSPACE"); dir != "" && f.format == "github" {
+		shown = pathFrom(dir, p.plan) // annotations name files from there
 	}
 	all := []lintFinding{}
-	for _, x := range findings {
+	count := map[string]int{}
+	about := ""
+	pl, err := companion.ReadPlan(p.plan, p.root)
+	if problems := plan.Errors(err); problems != nil {
+		for _, x := range problems {
+			all = append(all, lintFinding{File: shown, Line: x.Pos.Line, Column: x.Pos.Column, Severity: string(plan.SeverityError),
+				Code: codeInvalid, Message: x.Msg, Hint: x.Hint})
+		}
+		about = "not a plan, "
+	} else if err != nil {
+		return err
+	} else {
+		opts := plan.LintOptions{Root: os.DirFS(p.root), Tracked: tracked(p.root), Mounts: mountsBelow(p.root)}
+		if rel, ok := strings.CutPrefix(p.plan, strings.TrimSuffix(p.root, "/")+"/"); ok {
+			opts.Plan = rel
+		}
+		for _, x := range pl.Lint(opts) {
+			all = append(all, lintFinding{shown, x.Pos.Line, x.Pos.Column, string(x.Severity), x.Code, x.Task, x.Entry, x.Other, x.Message, x.Example, x.Hint})
+		}
+		about = plural(len(pl.Tasks), "task") + ", "
+	}
+	for _, x := range all {
 		count[x.Severity]++
-		all = append(all, lintFinding{shown, x.Pos.Line, x.Pos.Column, string(x.Severity), x.Code, x.Task, x.Entry, x.Other, x.Message, x.Example, x.Hint})
 	}
 	switch f.format {
 	case "json":
@@ -111,18 +119,47 @@ func (f *lintFlags) run(e *env) error {
 		}
 	default:
 		for _, x := range all {
-			fmt.Fprintf(e.stdout, "%s:%d:%d: %s: %s [%s]\n", shown, x.Line, x.Column, x.Severity, blocklog.Printable(x.Message), x.Code)
+			fmt.Fprintf(e.stdout, "%s:%d:%d: %s: %s [%s]\n", blocklog.Printable(shown), x.Line, x.Column, x.Severity, blocklog.Printable(x.Message), x.Code)
 			if x.Hint != "" {
 				fmt.Fprintf(e.stdout, "    hint: %s\n", blocklog.Printable(x.Hint))
 			}
 		}
-		fmt.Fprintf(e.stderr, "%s: %s, %s, %s\n", shown, plural(len(pl.Tasks), "task"),
-			plural(count[plan.SeverityError], "error"), plural(count[plan.SeverityWarning], "warning"))
+		notes := ""
+		if n := count[string(plan.SeverityNote)]; n > 0 {
+			notes = ", " + plural(n, "note")
+		}
+		fmt.Fprintf(e.stderr, "%s: %s%s, %s%s\n", blocklog.Printable(shown), about,
+			plural(count[string(plan.SeverityError)], "error"), plural(count[string(plan.SeverityWarning)], "warning"), notes)
 	}
-	if count[plan.SeverityError] > 0 || f.strict && count[plan.SeverityWarning] > 0 {
+	if count[string(plan.SeverityError)] > 0 || f.strict && count[string(plan.SeverityWarning)] > 0 {
 		return &exitError{code: 1}
 	}
 	return nil
+}
+
+// codeInvalid is the code of what makes a file no plan.
+const codeInvalid = "invalid"
+
+// shortPath is an absolute path as seen from the working directory, where that
+// lies above it.
+func shortPath(path string) string {
+	cwd, err := os.Getwd()
+	if err != nil {
+		return path
+	}
+	return pathFrom(cwd, path)
+}
+
+// pathFrom is a resolved path relative to a directory, where that lies above it.
+func pathFrom(dir, path string) string {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return path
+	}
+	if rel, err := filepath.Rel(dir, path); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+		return rel
+	}
+	return path
 }
 
 func plural(n int, what string) string {
@@ -142,7 +179,7 @@ func (x *lintFinding) annotation() string {
 	prop := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 	text := x.Message
 	if x.Hint != "" {
-		text += "; " + x.Hint
+		text += "\nhint: " + x.Hint
 	}
 	return fmt.Sprintf("::%s file=%s,line=%d,col=%d,title=%s::%s", level, prop.Replace(x.File), x.Line, x.Column, prop.Replace("planfence "+x.Code), data.Replace(text))
 }
@@ -179,7 +216,7 @@ func mountsBelow(root string) []string {
 	}
 	var out []string
 	for _, p := range points {
-		if rel, ok := strings.CutPrefix(p, root+"/"); ok {
+		if rel, ok := strings.CutPrefix(p, strings.TrimSuffix(root, "/")+"/"); ok && rel != "" {
 			out = append(out, rel)
 		}
 	}
