@@ -35,7 +35,6 @@ func init() {
 // setting is what a driver is told, as JSON.
 type setting struct {
 	Root  string
-	Repo  string
 	FS    string
 	Owner string // for chown(1)
 	Sides []side
@@ -86,27 +85,18 @@ type actResult struct {
 const refused = "EACCES"
 
 func drive(verb string, args []string) error {
-	var s setting
+	var s setting // verb is act or write
 	if err := json.Unmarshal([]byte(args[0]), &s); err != nil {
 		return fmt.Errorf("setting: %w", err)
 	}
-	switch verb {
-	case "beside":
-		return beside(s.Root + "/out/beside")
-	case "write":
+	if verb == "write" {
 		return writeOnDemand()
 	}
 	list, err := s.acts()
 	if err != nil {
 		return err
 	}
-	switch verb {
-	case "make":
-		return makeTree(s.Root, s.Repo, list, s.Sides...)
-	case "act":
-		return actAll(&s, list)
-	}
-	return fmt.Errorf("unknown verb %s", verb)
+	return actAll(&s, list)
 }
 
 func actAll(s *setting, list []act) error {
@@ -216,37 +206,6 @@ func outcome(err error, text string) string {
 		return refused
 	}
 	return fmt.Sprintf("%v: %s", err, text)
-}
-
-// beside writes in a directory outside every scope of the session until its
-// input ends, and prints how often.
-func beside(d string) error {
-	stop := make(chan struct{})
-	go func() {
-		var b [1]byte
-		for {
-			if _, err := os.Stdin.Read(b[:]); err != nil {
-				close(stop)
-				return
-			}
-		}
-	}()
-	tick := time.NewTicker(20 * time.Millisecond) // it shares the processor with what is tested
-	defer tick.Stop()
-	for n := 1; ; n++ {
-		f := fmt.Sprintf("%s/f%d", d, n%8)
-		err := errors.Join(os.WriteFile(f, []byte("x"), 0o644), os.Chmod(f, 0o600), os.Rename(f, f+"r"), os.Link(f+"r", f),
-			os.Mkdir(d+"/sub", 0o755), os.Remove(d+"/sub"), os.Remove(f+"r"))
-		if err != nil {
-			return err
-		}
-		select {
-		case <-stop:
-			fmt.Println(n)
-			return nil
-		case <-tick.C:
-		}
-	}
 }
 
 // writeOnDemand prints its session's name, then opens for writing the path on

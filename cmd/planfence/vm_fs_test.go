@@ -85,10 +85,31 @@ func layer(t *testing.T, dir string, odd int) {
 	}
 }
 
-// notCopiedUp reports whether the upper layer has nothing of a path.
-func notCopiedUp(dir, rel string) bool {
-	_, err := os.Lstat(filepath.Join(dir+".upper", rel))
-	return os.IsNotExist(err)
+// checkUpper checks that the upper layer has nothing in the project's directory
+// out but what layer copied up, and what an act copies up before it is refused.
+func checkUpper(dir string, odd int, list []act) error {
+	may := map[string]bool{"beside": true}
+	for _, a := range list {
+		if a.copiesUp {
+			may[a.dir] = true
+		}
+	}
+	lower, err := os.ReadDir(dir + ".lower/p/out")
+	if err != nil {
+		return err
+	}
+	for i, e := range lower {
+		if i%2 == odd {
+			may[e.Name()] = true
+		}
+	}
+	upper, err := os.ReadDir(dir + ".upper/p/out")
+	for _, e := range upper {
+		if !may[e.Name()] {
+			return fmt.Errorf("out/%s was copied up", e.Name())
+		}
+	}
+	return err
 }
 
 func must(t *testing.T, err error) {

@@ -109,7 +109,7 @@ func noSession(root string) error {
 		return fmt.Errorf("status --json: %w: %s", err, out)
 	}
 	for _, s := range all.Sessions {
-		if s.Config.Root == root || s.Config.Root == "" {
+		if s.Config.Root == root || s.Config.Root == "" { // "": a row in the maps without a state
 			return fmt.Errorf("session %s is left", s.Session)
 		}
 	}

@@ -24,11 +24,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // account is who a session's command runs as.
@@ -156,6 +159,22 @@ func (u *account) dir(t *testing.T, base, name string) string {
 	return d
 }
 
+// as runs f with the user's identity in file systems, on a thread of its own.
+func (u *account) as(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		_, errGid := unix.SetfsgidRetGid(u.uid)
+		_, errUid := unix.SetfsuidRetUid(u.uid)
+		err := errors.Join(errGid, errUid)
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
 // command prepares a program that runs as the user, outside the fence.
 func (u *account) command(ctx context.Context, argv ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
@@ -202,15 +221,15 @@ func testRows(t *testing.T, w *rows) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	began := time.Now()
-	s := setting{Root: w.dir + "/p", Repo: w.repo, FS: w.fs.name, Owner: w.user.owner, Sides: []side{outside, inside}, Audit: w.audit}
+	s := setting{Root: w.dir + "/p", FS: w.fs.name, Owner: w.user.owner, Sides: []side{outside, inside}, Audit: w.audit}
 	if w.audit {
 		s.Sides = s.Sides[:1]
 	}
 	c := s
 	c.Root, c.Sides = w.dir+"/c", []side{outside}
-	w.make(ctx, t, s)
+	w.make(t, s)
 	if !w.audit {
-		w.make(ctx, t, c)
+		w.make(t, c)
 	}
 	if w.fs.layered {
 		layer(t, w.dir, w.odd)
@@ -230,7 +249,7 @@ func testRows(t *testing.T, w *rows) {
 	}
 
 	t.Logf("control: %.1f s", time.Since(began).Seconds())
-	stop := startBeside(ctx, t, w.user, s)
+	stop := beside(w.user, s.Root+"/out/beside")
 	e := &expectation{root: s.Root, verdict: "block", uid: uint32(w.user.uid), driver: driver(t, "act", s)[0]}
 	if w.audit {
 		e.verdict = "would-block"
@@ -261,15 +280,18 @@ func testRows(t *testing.T, w *rows) {
 		}
 	}
 	log.checkTotals(t, e.verdict)
+	if w.fs.layered {
+		count(t, "the upper layer", checkUpper(w.dir, w.odd, list))
+	}
 	t.Logf("all: %.1f s, %.1f s of them in the session", time.Since(began).Seconds(), e.to.Sub(e.from).Seconds())
 }
 
 // make makes a tree.
-func (w *rows) make(ctx context.Context, t *testing.T, s setting) {
+func (w *rows) make(t *testing.T, s setting) {
 	t.Helper()
-	if out, err := w.user.command(ctx, driver(t, "make", s)...).CombinedOutput(); err != nil {
-		t.Fatalf("make the tree: %v\n%s", err, out)
-	}
+	list, err := s.acts()
+	must(t, err)
+	must(t, w.user.as(func() error { return makeTree(s.Root, w.repo, list, s.Sides...) }))
 }
 
 type actKey struct {
@@ -397,21 +419,32 @@ func (w *rows) checkRefused(a *act, got map[actKey]actResult, before, after map[
 	return nil
 }
 
-// startBeside starts an unfenced process that writes outside the scope; the
-// function returned ends it and tells if a write failed.
-func startBeside(ctx context.Context, t *testing.T, u *account, s setting) func() error {
-	t.Helper()
-	cmd := u.command(ctx, driver(t, "beside", s)...)
-	var text bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &text, &text
-	in, err := cmd.StdinPipe()
-	must(t, err)
-	must(t, cmd.Start())
+// beside writes as the user, unfenced, in a directory outside the scope until
+// the function that it returns is called, which tells of the first write that
+// failed.
+func beside(u *account, d string) func() error {
+	stop, done := make(chan struct{}), make(chan error)
+	go func() {
+		done <- u.as(func() error {
+			tick := time.NewTicker(20 * time.Millisecond) // it shares the processors with what is tested
+			defer tick.Stop()
+			for n := 0; ; n++ {
+				f := fmt.Sprintf("%s/f%d", d, n%8)
+				err := errors.Join(os.WriteFile(f, []byte("x"), 0o644), os.Chmod(f, 0o600), os.Rename(f, f+"r"), os.Link(f+"r", f),
+					os.Mkdir(d+"/sub", 0o755), os.Remove(d+"/sub"), os.Remove(f+"r"))
+				if err != nil {
+					return fmt.Errorf("round %d: %w", n, err)
+				}
+				select {
+				case <-stop:
+					return nil
+				case <-tick.C:
+				}
+			}
+		})
+	}()
 	return func() error {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
-			return fmt.Errorf("a write of the unfenced process failed: %w: %s", err, &text)
-		}
-		return nil
+		close(stop)
+		return <-done
 	}
 }

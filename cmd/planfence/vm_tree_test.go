@@ -45,7 +45,7 @@ func (a *act) at(root string, s side, owner string) place {
 // runs reports whether the act has that side.
 func (a *act) runs(s side) bool { return !(s == inside && a.outOnly || s == outside && a.inOnly) }
 
-// makeTree makes the tree for the acts; it runs as the user who will own it.
+// makeTree makes the tree for the acts, to be run as the user who will own it.
 // repo is a repository to copy; sides says which places are wanted.
 func makeTree(root, repo string, list []act, sides ...side) error {
 	for _, d := range []string{".claude", "in", "out/beside"} {
@@ -53,8 +53,8 @@ func makeTree(root, repo string, list []act, sides ...side) error {
 			return err
 		}
 	}
-	if out, err := exec.Command("cp", "-r", repo+"/.git", root+"/.git").CombinedOutput(); err != nil {
-		return fmt.Errorf("copy %s: %w: %s", repo, err, out)
+	if err := os.CopyFS(root+"/.git", os.DirFS(repo+"/.git")); err != nil {
+		return fmt.Errorf("copy %s: %w", repo, err)
 	}
 	if err := os.WriteFile(filepath.Join(root, ".claude/plan.json"), []byte(planText), 0o644); err != nil {
 		return err
