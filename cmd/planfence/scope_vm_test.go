@@ -153,7 +153,10 @@ func (a *scopeVMAct) done(root string) bool {
 func scopeVMScopes(g plantest.Gen) [][]string {
 	var out [][]string
 	for len(out) < scopeVMTasks {
-		s := g.Scope(6)
+		s := g.Scope(5)
+		if one := g.Scope(1); !plantest.Wild(one[0]) {
+			s = append(s, one...)
+		}
 		if strings.HasPrefix(s[0], "!") { // a scope needs more than exclusions
 			slices.Reverse(s)
 		}
@@ -177,12 +180,19 @@ func scopeVMGen() plantest.Gen {
 func scopeVMActs(g plantest.Gen, scope []string) (acts []scopeVMAct, dirs []string) {
 	paths, inner := map[string]bool{}, map[string]bool{}
 	var order []string
+	files := scopeVMFiles(g, scope)
 	for len(order) < scopeVMPaths {
 		p := g.Path()
-		if g.IntN(3) > 0 {
+		switch g.IntN(8) {
+		case 0:
+			if len(files) > 0 {
+				p = scopeVMSibling(g, files[g.IntN(len(files))])
+			}
+		case 1, 2, 3, 4:
 			p = g.Near(scope)
 		}
-		if p == "" || paths[p] || len(p) > 1000 {
+		below := func(f string) bool { return strings.HasPrefix(p, f+"/") }
+		if p == "" || paths[p] || len(p) > 1000 || slices.ContainsFunc(files, below) {
 			continue
 		}
 		paths[p] = true
@@ -212,6 +222,27 @@ func scopeVMActs(g plantest.Gen, scope []string) (acts []scopeVMAct, dirs []stri
 	}
 	slices.Sort(dirs) // a directory sorts before what it holds
 	return acts, dirs
+}
+
+// scopeVMFiles are the paths that entries name and that are to be files, or
+// missing: the other ones become directories sooner or later.
+func scopeVMFiles(g plantest.Gen, scope []string) []string {
+	var out []string
+	for _, text := range scope {
+		e, err := plan.ParseEntry(text, plan.ParseOptions{})
+		if lit, ok := e.Literal(); err == nil && ok && !e.Exclude && !e.Dir() && g.IntN(3) > 0 {
+			out = append(out, lit)
+		}
+	}
+	return out
+}
+
+// scopeVMSibling makes a name beside a file: a sibling, or almost one.
+func scopeVMSibling(g plantest.Gen, lit string) string {
+	dir, name := filepath.Split(lit)
+	name = strings.ReplaceAll([]string{"NAME~", "NAME.tmp.1.a", "NAME.x.tmp", ".NAME.swp", ".NAME.Ab1", "NAME.17", ".#NAME", "#NAME#", "4913", "sedAb12Cd",
+		"NAME", "NAME.", "NAME.1a", "#NAME", "sedAb12C", ".NAME", "NAME~/x", "49133"}[g.IntN(18)], "NAME", name)
+	return dir + name
 }
 
 // scopeVMTally counts kinds of decisions.
