@@ -28,6 +28,7 @@ var opNames = map[string]Op{
 	"write": Write, "open": Write, "create": Write, "truncate": Write, "unlink": Write, "rmdir": Write,
 	"mknod": Write, "symlink": Write, "link": Write, "rename": Write, "chmod": Write, "chown": Write,
 	"utimes": Write, "xattr": Write, "acl": Write, "chattr": Write, "remove": Write,
+	"setxattr": Write, "removexattr": Write, "setacl": Write, "ioctl": Write, "receive": Write,
 	"mkdir": Mkdir, "rename-dir": MoveDir,
 }
 
@@ -37,7 +38,13 @@ func ParseOp(name string) (Op, error) {
 	if op, ok := opNames[name]; ok {
 		return op, nil
 	}
-	return 0, fmt.Errorf("no operation is called %s: there are write, create, truncate, unlink, rmdir, mkdir, mknod, symlink, link, rename, rename-dir, chmod, chown, utimes, xattr, acl, chattr", quote(name))
+	return 0, fmt.Errorf("no operation is called %s", quote(name))
+}
+
+// OpNames returns the names of operations that people use, the common ones first.
+func OpNames() []string {
+	return []string{"write", "create", "mkdir", "rename", "rename-dir", "unlink", "rmdir", "truncate", "link", "symlink", "mknod",
+		"chmod", "chown", "utimes", "xattr", "acl", "chattr"}
 }
 
 func (o Op) String() string {
@@ -102,7 +109,7 @@ func (p *Plan) ExplainWith(task *Task, rel string, op Op, o ExplainOptions) Verd
 	v := p.judge(task, rel, op, o)
 	v.Owners = p.Owners(rel, task.ID)
 	if !v.Allowed {
-		v.Suggest = p.suggest(task, rel, op)
+		v.Suggest = p.suggest(task, rel, op, o)
 	}
 	return v
 }
@@ -220,7 +227,7 @@ func slashed(rel string) string {
 
 // suggest words the smallest edit: exclusions that stand in the way go, and an
 // entry comes where the others do not do.
-func (p *Plan) suggest(task *Task, rel string, op Op) string {
+func (p *Plan) suggest(task *Task, rel string, op Op, o ExplainOptions) string {
 	if rel == "" {
 		return ""
 	}
@@ -241,7 +248,7 @@ func (p *Plan) suggest(task *Task, rel string, op Op) string {
 	}
 	if !allows(keep, rel, op) {
 		text := LiteralText(rel)
-		if op != Write {
+		if op != Write || o.IsDir != nil && o.IsDir(rel) {
 			text += "/"
 		}
 		parts = append(parts, fmt.Sprintf("add %s to the scope of %s (%s:%s)", jsonText(text), task.ID, p.File, task.Pos))

@@ -20,12 +20,14 @@ import (
 
 // checkResult is one path's verdict.
 type checkResult struct {
-	Path    string   `json:"path"`          // absolute, links resolved
-	Rel     string   `json:"rel,omitempty"` // to the root, where inside it
+	Given   string   `json:"given,omitempty"`      // as asked for
+	Path    string   `json:"path"`                 // absolute, links resolved; bytes that are no UTF-8 as \xHH
+	Exact   string   `json:"path_bytes,omitempty"` // then its bytes in base64
+	Rel     string   `json:"rel,omitempty"`        // to the root, where inside it
 	Task    string   `json:"task"`
 	Op      string   `json:"op"`
 	Verdict string   `json:"verdict"`         // allow, refuse
-	Rule    string   `json:"rule"`            // entry, sibling, directory, exclusion, contents, none, protected, allowance, no-task
+	Rule    string   `json:"rule"`            // entry, sibling, directory, exclusion, contents, none, protected, allowance, no-task, device, unreachable
 	Entry   string   `json:"entry,omitempty"` // the deciding entry
 	At      string   `json:"at,omitempty"`    // its file:line:column
 	Sibling string   `json:"sibling,omitempty"`
@@ -38,6 +40,7 @@ type checkFlags struct {
 	projectFlags
 	op     string
 	asJSON bool
+	opSet  bool // --op was given
 }
 
 func newCheck(e *env) *cobra.Command {
@@ -46,17 +49,24 @@ func newCheck(e *env) *cobra.Command {
 		Use:   "check [flags] [PATH...]",
 		Short: "Say whether paths may be written, and which rule decides",
 		Long: `check judges paths with the compiled scope that the kernel uses. Links are
-resolved as the kernel would. Without a path it shows the active task and its
-scope. Inside a session it needs neither privileges nor flags.
+resolved as the kernel would; a path need not exist. One that ends in a slash and
+does not exist yet is a directory to be made. An operation on two names, such as a
+rename, needs both of them.
+
+Without a path it shows the active task and its scope. Inside a session it needs
+neither privileges nor flags.
 
 The exit status is 1 if any path would be refused.`,
 		Example: `  planfence check src/slug.js
   planfence check --task T2 --op mkdir docs/new
   planfence check`,
-		RunE: func(_ *cobra.Command, args []string) error { return f.run(e, args) },
+		RunE: func(c *cobra.Command, args []string) error {
+			f.opSet = c.Flags().Changed("op")
+			return f.run(e, args)
+		},
 	}
 	f.add(c.Flags())
-	c.Flags().StringVar(&f.op, "op", "write", "the `operation`: write, mkdir, rename, rename-dir, unlink, chmod, …")
+	c.Flags().StringVar(&f.op, "op", "write", "the `operation`: "+strings.Join(plan.OpNames(), ", "))
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print JSON, one object a path")
 	return c
 }
@@ -109,24 +119,37 @@ func (f *checkFlags) atHand(e *env) (*scopeAtHand, error) {
 func (f *checkFlags) run(e *env, args []string) error {
 	op, err := plan.ParseOp(f.op)
 	if err != nil {
-		return err
+		return hinted(err, "--op takes %s", strings.Join(plan.OpNames(), ", "))
 	}
 	s, err := f.atHand(e)
 	if err != nil {
 		return err
+	}
+	if !f.asJSON {
+		s.plan.File = shortPath(s.plan.File)
 	}
 	if len(args) == 0 {
 		return s.show(e, f.asJSON)
 	}
 	refused := false
 	for _, a := range args {
-		r, err := s.judge(a, op, f.op)
+		op, name := op, f.op
+		if !f.opSet && strings.HasSuffix(a, "/") {
+			if _, err := os.Stat(a); errors.Is(err, fs.ErrNotExist) {
+				op, name = plan.Mkdir, "mkdir"
+			}
+		}
+		r, err := s.judge(a, op, name)
 		if err != nil {
 			return err
 		}
 		refused = refused || r.Verdict != "allow"
 		if f.asJSON {
-			if err := json.NewEncoder(e.stdout).Encode(r); err != nil {
+			blocklog.SetPath(&r.Path, &r.Exact, r.Path)
+			var unused string
+			blocklog.SetPath(&r.Rel, &unused, r.Rel)
+			blocklog.SetPath(&r.Given, &unused, r.Given)
+			if err := encode(e, r); err != nil {
 				return err
 			}
 			continue
@@ -139,66 +162,12 @@ func (f *checkFlags) run(e *env, args []string) error {
 	return nil
 }
 
-// resolve follows links as the kernel would on the way to writing a path that
-// may not exist yet. The last step is followed for operations on contents, not
-// for those on names.
-func resolve(path string, op plan.Op, name string) (string, error) {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return "", fmt.Errorf("find %s: %w", path, err)
-	}
-	followLast := op == plan.Write
-	switch name {
-	case "unlink", "rmdir", "rename", "rename-dir", "symlink", "link", "mknod":
-		followLast = false
-	}
-	for range 40 { // ELOOP's limit, MAXSYMLINKS
-		dir, base := filepath.Dir(abs), filepath.Base(abs)
-		if dir != "/" {
-			if dir, err = resolveDir(dir); err != nil {
-				return "", err
-			}
-		}
-		abs = filepath.Join(dir, base)
-		to, err := os.Readlink(abs)
-		if !followLast || err != nil {
-			return abs, nil
-		}
-		if !filepath.IsAbs(to) {
-			to = filepath.Join(dir, to)
-		}
-		abs = to
-	}
-	return "", fmt.Errorf("find %s: too many links", path)
-}
-
-// resolveDir resolves a directory whose lower part may not exist yet.
-func resolveDir(dir string) (string, error) {
-	real, err := filepath.EvalSymlinks(dir)
-	if err == nil {
-		return real, nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("find %s: %w", dir, cause(err))
-	}
-	up := filepath.Dir(dir)
-	if up == dir {
-		return dir, nil
-	}
-	if to, err := os.Readlink(dir); err == nil { // a dangling link
-		if !filepath.IsAbs(to) {
-			to = filepath.Join(up, to)
-		}
-		return resolveDir(to)
-	}
-	if up, err = resolveDir(up); err != nil {
-		return "", err
-	}
-	return filepath.Join(up, filepath.Base(dir)), nil
-}
-
 func (s *scopeAtHand) judge(arg string, op plan.Op, name string) (*checkResult, error) {
-	path, err := resolve(arg, op, name)
+	path, err := resolve(arg, name)
+	if errors.Is(err, errUnreachable) {
+		abs, _ := filepath.Abs(arg)
+		return &checkResult{Given: arg, Path: abs, Rel: s.rel(abs), Task: s.id, Op: name, Verdict: "refuse", Rule: "unreachable", Note: err.Error()}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -207,15 +176,19 @@ func (s *scopeAtHand) judge(arg string, op plan.Op, name string) (*checkResult, 
 			op = plan.MoveDir
 		}
 	}
-	r := &checkResult{Path: path, Task: s.id, Op: name, Verdict: "refuse"}
-	if rel, ok := strings.CutPrefix(path, strings.TrimSuffix(s.cfg.Root, "/")+"/"); ok {
-		r.Rel = rel
-	}
+	r := &checkResult{Given: arg, Path: path, Rel: s.rel(path), Task: s.id, Op: name, Verdict: "refuse"}
 	need := map[plan.Op]policy.Need{plan.Write: policy.Self, plan.Mkdir: policy.Dir, plan.MoveDir: policy.Tree}[op]
 	if s.pol.Allowed(s.cfg.Root, path, need) {
 		r.Verdict = "allow"
 	}
 	what, protected := s.cfg.Protected(s.plan, s.id, path)
+	if why, device := alwaysWritable(path, name); why != "" {
+		r.Verdict, r.Rule, r.Note = "allow", "allowance", why
+		return r, nil
+	} else if device && s.pol.Kind != policy.Idle {
+		r.Verdict, r.Rule, r.Note = "refuse", "device", "a device is judged by its type: this one is closed to every task"
+		return r, nil
+	}
 	task := s.plan.Task(s.id)
 	switch {
 	case protected && r.Verdict == "refuse":
@@ -235,10 +208,10 @@ func (s *scopeAtHand) judge(arg string, op plan.Op, name string) (*checkResult, 
 			r.Note = "outside the project: run --allow opens it"
 		}
 	default:
-		v := s.plan.ExplainWith(task, r.Rel, op, plan.ExplainOptions{NoSiblings: !s.cfg.Siblings, IsDir: s.isDir})
+		v := s.plan.ExplainWith(task, r.Rel, op, plan.ExplainOptions{NoSiblings: !s.cfg.Siblings, IsDir: s.isDir(r.Rel)})
 		r.Rule, r.Sibling, r.Owner = string(v.Kind), v.Sibling, v.Owners
 		if v.Entry != nil {
-			r.Entry, r.At = v.Entry.Text, fmt.Sprintf("%s:%s", s.cfg.Plan, v.Entry.Pos)
+			r.Entry, r.At = v.Entry.Text, fmt.Sprintf("%s:%s", s.plan.File, v.Entry.Pos)
 		}
 		switch {
 		case r.Verdict == "allow" && !v.Allowed:
@@ -257,6 +230,16 @@ func (s *scopeAtHand) judge(arg string, op plan.Op, name string) (*checkResult, 
 	return r, nil
 }
 
+// encode prints one line of JSON.
+func encode(e *env, v any) error {
+	enc := json.NewEncoder(e.stdout)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// list is a list that JSON does not show as null.
+func list(l []string) []string { return append([]string{}, l...) }
+
 // closed reports whether a path is refused to every task whatever its scope.
 func (s *scopeAtHand) closed(path string) bool {
 	open := s.cfg
@@ -265,9 +248,25 @@ func (s *scopeAtHand) closed(path string) bool {
 	return err == nil && !all.Allowed(s.cfg.Root, path, policy.Self)
 }
 
-func (s *scopeAtHand) isDir(rel string) bool {
-	st, err := os.Stat(filepath.Join(s.cfg.Root, rel))
-	return err == nil && st.IsDir()
+// rel is a path relative to the root, "" for the root and what is outside.
+func (s *scopeAtHand) rel(path string) string {
+	if rel, ok := strings.CutPrefix(path, strings.TrimSuffix(s.cfg.Root, "/")+"/"); ok {
+		return rel
+	}
+	return ""
+}
+
+// isDir reports whether a path relative to the root is, or leads to, a directory;
+// judged itself, a link is none.
+func (s *scopeAtHand) isDir(judged string) func(rel string) bool {
+	return func(rel string) bool {
+		stat := os.Stat
+		if rel == judged {
+			stat = os.Lstat
+		}
+		st, err := stat(filepath.Join(s.cfg.Root, rel))
+		return err == nil && st.IsDir()
+	}
 }
 
 func (r *checkResult) print(e *env) {
@@ -293,6 +292,13 @@ func (r *checkResult) print(e *env) {
 		why = append(why, fmt.Sprintf("entry %q at %s does not cover all below", r.Entry, r.At))
 	case "none":
 		why = append(why, "no entry covers it")
+	case "no-task":
+		if r.Note == "" {
+			why = append(why, "no task is active: everything is refused")
+		}
+	}
+	if given, err := filepath.Abs(r.Given); err == nil && given != r.Path && r.Rule != "unreachable" {
+		why = append(why, "by way of "+blocklog.Printable(r.Given))
 	}
 	if r.Note != "" {
 		why = append(why, r.Note)
@@ -300,7 +306,7 @@ func (r *checkResult) print(e *env) {
 	if len(r.Owner) > 0 {
 		why = append(why, "owner "+strings.Join(r.Owner, ", "))
 	}
-	fmt.Fprintf(e.stdout, "%s\t%s (task %s: %s)\n", r.Verdict, blocklog.Printable(name), task, strings.Join(why, "; "))
+	fmt.Fprintf(e.stdout, "%s\t%s (task %s: %s)\n", r.Verdict, blocklog.Printable(name), blocklog.Printable(task), strings.Join(why, "; "))
 	if r.Suggest != "" {
 		fmt.Fprintf(e.stderr, "hint: %s\n", r.Suggest)
 	}
@@ -309,7 +315,7 @@ func (r *checkResult) print(e *env) {
 // show prints the active task and its scope.
 func (s *scopeAtHand) show(e *env, asJSON bool) error {
 	task := s.plan.Task(s.id)
-	var entries []string
+	entries := []string{} // a list in JSON, even for a read-only task
 	title := ""
 	if task != nil {
 		title = task.Title
@@ -318,9 +324,9 @@ func (s *scopeAtHand) show(e *env, asJSON bool) error {
 		}
 	}
 	if asJSON {
-		return json.NewEncoder(e.stdout).Encode(map[string]any{
+		return encode(e, map[string]any{
 			"session": s.live, "task": s.id, "title": title, "kind": s.pol.Kind, "scope": entries,
-			"root": s.cfg.Root, "plan": s.cfg.Plan, "allow": s.cfg.Allow, "profiles": s.cfg.Profiles, "temp_dir": s.cfg.TempDir})
+			"root": s.cfg.Root, "plan": s.cfg.Plan, "allow": list(s.cfg.Allow), "profiles": list(s.cfg.Profiles), "temp_dir": s.cfg.TempDir})
 	}
 	if s.live != "" {
 		fmt.Fprintf(e.stdout, "session  %s\n", s.live)
