@@ -135,7 +135,7 @@ func unnamed(dir, path string) error {
 }
 
 // raceFor is how long a race is run at most; unfenced it is won at once.
-const raceFor = 2 * time.Second
+const raceFor = time.Second
 
 // symlinkRace swaps a file for a link while it is being opened.
 func symlinkRace(s site) error {
