@@ -102,9 +102,13 @@ func makeBegin(root string) error {
 	return nil
 }
 
-// randomStep draws an operation.
-func randomStep(r *rand.Rand) step {
+// randomStep draws an operation, on what is there as often as on any name.
+func randomStep(r *rand.Rand, m *model) step {
+	there := m.paths()
 	name := func() string {
+		if len(there) > 0 && r.IntN(2) == 0 {
+			return there[r.IntN(len(there))]
+		}
 		n := 1 + r.IntN(3)
 		var p []string
 		for range n {
@@ -243,7 +247,7 @@ func fuzzRun(root string, which int, seed uint64, count int) fuzzResult {
 		res.Wrong = append(res.Wrong, fmt.Sprintf("step %d, %s: ", i, s)+fmt.Sprintf(format, args...))
 	}
 	for i := 0; i < count && len(res.Wrong) < 5; i++ {
-		s := randomStep(r)
+		s := randomStep(r, m)
 		works, allowed := m.try(s)
 		err := s.act(root)
 		switch {

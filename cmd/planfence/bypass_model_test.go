@@ -337,6 +337,24 @@ func (m *model) rename(s step, a, b spot) (works, allowed bool) {
 	return true, true
 }
 
+// paths are all names, sorted, down to the fourth level.
+func (m *model) paths() []string {
+	var out []string
+	var walk func(n *node, p string, depth int)
+	walk = func(n *node, p string, depth int) {
+		for name, c := range n.children {
+			q := path.Join(p, name)
+			out = append(out, q)
+			if c.kind == dir && depth < 4 {
+				walk(c, q, depth+1)
+			}
+		}
+	}
+	walk(m.root, "", 1)
+	sort.Strings(out)
+	return out
+}
+
 // list has a line a name.
 func (m *model) list() string {
 	var out []string
