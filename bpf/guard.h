@@ -81,8 +81,21 @@ int inode_file_setattr(unsigned long long *ctx)
 {
 	struct dentry *d = (struct dentry *)ctx[0];
 	int ret = (int)ctx[2];
+	struct label *l;
 
-	return ret ? ret : metadata_dentry(ctx, d, OP_IOCTL);
+	if (ret)
+		return ret;
+	l = fenced();
+	if (!l)
+		return 0;
+	if (l->audited) {
+		bool told = l->audited == (__u64)d;
+
+		l->audited = 0;
+		if (told)
+			return 0; /* an auditing session's ioctl: told as that */
+	}
+	return metadata_dentry(ctx, d, OP_IOCTL);
 }
 
 /* ---- ioctl -------------------------------------------------------------- */
@@ -130,6 +143,14 @@ static __noinline bool reading_ioctl(__u32 cmd)
 		return true;
 	}
 	return false;
+}
+
+/* Requests that end in inode_file_setattr, where there is one. */
+static __always_inline bool setattr_ioctl(__u32 cmd)
+{
+	return cmd == 0x40086602 || /* FS_IOC_SETFLAGS */
+	       cmd == 0x40046602 || /* FS_IOC32_SETFLAGS */
+	       cmd == 0x401c5820;   /* FS_IOC_FSSETXATTR */
 }
 
 /* Requests that change the one object that they are made on. */
@@ -268,6 +289,9 @@ static __always_inline int judge_ioctl(struct file *file, __u32 cmd, __u64 arg)
 	/* An unknown letter is no file system's: the kernel answers ENOTTY. */
 	if (!file_system_letter(cmd >> 8 & 0xff))
 		return 0; /* as above */
+	/* An auditing session goes on to inode_file_setattr: told here. */
+	if (setattr_ioctl(cmd) && (sc->h.flags & SCOPE_AUDIT) && bpf_core_type_exists(struct file_kattr))
+		l->audited = (__u64)d;
 	return refuse(l, sc, OP_IOCTL, r, 0, d, NULL);
 }
 

@@ -288,6 +288,11 @@ struct unix_sock {
 	struct path path;
 } CORE;
 
+/* From 6.17, together with the hook inode_file_setattr. */
+struct file_kattr {
+	u32 flags;
+} CORE;
+
 struct fs_context {
 	struct file_system_type *fs_type;
 } CORE;
