@@ -226,7 +226,7 @@ func testRows(t *testing.T, w *rows) {
 		s.Sides = s.Sides[:1]
 	}
 	c := s
-	c.Root, c.Sides = w.dir+"/c", []side{outside}
+	c.Root, c.Sides, c.Control = w.dir+"/c", []side{outside}, true
 	w.make(t, s)
 	if !w.audit {
 		w.make(t, c)
@@ -241,6 +241,8 @@ func testRows(t *testing.T, w *rows) {
 	if !w.audit {
 		before, after, results := w.control(ctx, t, c)
 		free := byAct(results)
+		list, err := c.acts()
+		must(t, err)
 		for i := range list {
 			if list[i].runs(outside) {
 				count(t, "without the fence: "+list[i].name, w.checkDone(&list[i], outside, free, before, after))
@@ -280,6 +282,9 @@ func testRows(t *testing.T, w *rows) {
 		}
 	}
 	log.checkTotals(t, e.verdict)
+	if w.fs.name != "tmpfs" { // which has no other place for its names than the cache
+		count(t, "cold caches", log.checkCold())
+	}
 	if w.fs.layered {
 		count(t, "the upper layer", checkUpper(w.dir, w.odd, list))
 	}
