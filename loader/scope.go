@@ -47,9 +47,13 @@ func anchorHash(dentry uint64) uint32 {
 
 // encoded is a scope as the programs read it.
 type encoded struct {
-	value []byte   // struct scope
-	paths []string // anchor id -> path
-	files []*os.File
+	value []byte     // struct scope
+	paths []string   // anchor id -> path
+	files []*os.File // held as long as the scope is in force
+	// Of anchors below which nothing is allowed: closed at once, or the operator
+	// could not unmount their file systems. Were the address taken by another
+	// directory, the anchor would still refuse.
+	drop []*os.File
 }
 
 func (f *Fence) encode(s Scope, session, generation uint64) (*encoded, error) {
@@ -80,7 +84,11 @@ func (f *Fence) encode(s Scope, session, generation uint64) (*encoded, error) {
 	add := func(a Anchor, ans bpf.LsmAnswer) error {
 		id := uint32(len(e.paths))
 		e.paths = append(e.paths, a.Path)
-		e.files = append(e.files, a.Dir)
+		if a.Start == plan.Dead {
+			e.drop = append(e.drop, a.Dir)
+		} else {
+			e.files = append(e.files, a.Dir)
+		}
 		at := anchorHash(ans.Dentry)
 		for i := range uint32(bpf.LsmLimitANCHOR_PROBES) {
 			slot := &h.Anchors[(at+i)%uint32(bpf.LsmLimitANCHOR_SLOTS)]
@@ -108,7 +116,7 @@ func (f *Fence) encode(s Scope, session, generation uint64) (*encoded, error) {
 			return nil, err
 		}
 		if ans.IsRoot == 0 && a.Start == plan.Dead {
-			e.files = append(e.files, a.Dir) // judged by its name in its own file system
+			e.drop = append(e.drop, a.Dir) // judged by its name in its own file system
 			continue
 		}
 		if ans.IsRoot == 0 {

@@ -90,6 +90,9 @@ func (s *Session) SetScope(sc Scope) (uint64, error) {
 		f.Close()
 	}
 	s.held = e.files
+	for _, f := range e.drop {
+		f.Close()
+	}
 	return gen, nil
 }
 
