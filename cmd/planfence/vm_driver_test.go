@@ -77,7 +77,7 @@ type actResult struct {
 	Err  string // "": it succeeded; EACCES: refused; else what happened
 	PID  int    // of the process that made the call
 	PPID int
-	Cold bool // no actResult: the parent is asked to empty the caches, and answers with a line
+	Cold bool // no actResult: the parent is asked to drop cached names, and answers with a line
 }
 
 const refused = "EACCES"

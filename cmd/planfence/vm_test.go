@@ -291,6 +291,14 @@ func testRows(t *testing.T, w *rows) {
 	t.Logf("all: %.1f s, %.1f s of them in the session", time.Since(began).Seconds(), e.to.Sub(e.from).Seconds())
 }
 
+// mount returns where the file system is mounted.
+func (w *rows) mount() string {
+	if w.fs.layered {
+		return w.dir
+	}
+	return filepath.Join(fsBase, w.fs.name)
+}
+
 // make makes a tree.
 func (w *rows) make(t *testing.T, s setting) {
 	t.Helper()
@@ -317,7 +325,7 @@ func (w *rows) control(ctx context.Context, t *testing.T, c setting) (before, af
 	t.Helper()
 	before, err := snapshot(c.Root)
 	must(t, err)
-	rs = converse(t, w.user.command(ctx, driver(t, "act", c)...))
+	rs = converse(t, w.user.command(ctx, driver(t, "act", c)...), w.mount())
 	after, err = snapshot(c.Root)
 	must(t, err)
 	return before, after, rs
@@ -335,15 +343,16 @@ func (w *rows) session(ctx context.Context, t *testing.T, s setting, e *expectat
 	cmd := w.user.fenced(ctx, append(append(args, "--"), driver(t, "act", s)...)...)
 	cmd.Dir = s.Root
 	e.from = time.Now()
-	rs = converse(t, cmd)
+	rs = converse(t, cmd, w.mount())
 	e.to = time.Now()
 	after, err = snapshot(s.Root)
 	must(t, err)
 	return before, after, rs, readLog(t, s.Root+"/.claude/blocked.log")
 }
 
-// converse runs a driver and reads its results, emptying the caches when it asks.
-func converse(t *testing.T, cmd *exec.Cmd) (out []actResult) {
+// converse runs a driver and reads its results; when it asks, the names that the
+// kernel has cached of what is mounted on mount are dropped.
+func converse(t *testing.T, cmd *exec.Cmd, mount string) (out []actResult) {
 	t.Helper()
 	var text bytes.Buffer
 	in, err := cmd.StdinPipe()
@@ -364,7 +373,9 @@ func converse(t *testing.T, cmd *exec.Cmd) (out []actResult) {
 			out = append(out, r)
 			continue
 		}
-		must(t, os.WriteFile("/proc/sys/vm/drop_caches", []byte("2"), 0))
+		// Remounting drops all names of one file system that are not in use; drop_caches
+		// would drop every program's pages as well, and cost each session seconds.
+		must(t, unix.Mount("", mount, "", unix.MS_REMOUNT, ""))
 		_, err := in.Write([]byte("\n"))
 		must(t, err)
 	}
