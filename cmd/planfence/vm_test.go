@@ -7,7 +7,8 @@
 //	scripts/vm --kernel 6.12 --share DIR -- /mnt/share/fence.test -test.v
 //
 // or, both in one, make test-vm. Each row of the table of acts is done three
-// times on every file system as root and as a user: without the fence, where it
+// times on every file system as root and as a user (programs on ext4 by both,
+// elsewhere by one of them): without the fence, where it
 // must succeed and change something, so that the row can fail; in a session
 // inside the scope, likewise; and outside the scope, where it must be refused,
 // change nothing and leave exactly its records.
@@ -213,7 +214,7 @@ type rows struct {
 	user  *account
 	dir   string // of the user on the file system
 	repo  string
-	odd   int  // which half of an overlay's files are copied up
+	odd   int  // 0 or 1: which half of the programs is run, and of an overlay's files copied up
 	audit bool // in an auditing session
 }
 
@@ -224,6 +225,9 @@ func testRows(t *testing.T, w *rows) {
 	s := setting{Root: w.dir + "/p", FS: w.fs.name, Owner: w.user.owner, Sides: []side{outside, inside}, Audit: w.audit}
 	if w.audit {
 		s.Sides = s.Sides[:1]
+	}
+	if w.fs.name != "ext4" {
+		s.Half = 1 + w.odd
 	}
 	c := s
 	c.Root, c.Sides, c.Control = w.dir+"/c", []side{outside}, true
