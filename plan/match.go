@@ -25,7 +25,7 @@ func (e Entry) Match(rel string, siblings bool) State {
 			}
 		}
 		return Dead
-	case !strings.HasPrefix(rel+"/", pat.prefix):
+	case !strings.HasPrefix(rel+"/", pat.prefix) || !pat.endsLike(rel):
 		return Dead
 	}
 	e.Exclude = false
@@ -45,6 +45,22 @@ func (e Entry) Match(rel string, siblings bool) State {
 		}
 	}
 	return Dead
+}
+
+// endsLike reports whether a path ends in the ordinary bytes that an entry with
+// wildcards ends in: without them it is no match. One that ends in a dot is left to
+// the match itself: a last name of "." is no name.
+func (p *pattern) endsLike(rel string) bool {
+	if n := len(p.toks); n > 0 && p.toks[n-1].kind == tokByte && p.toks[n-1].b == '.' {
+		return true
+	}
+	for i := len(p.toks) - 1; i >= 0 && p.toks[i].kind == tokByte; i-- {
+		if rel == "" || rel[len(rel)-1] != p.toks[i].b {
+			return false
+		}
+		rel = rel[:len(rel)-1]
+	}
+	return true
 }
 
 // LiteralText writes a path as an entry that names it literally. The path must

@@ -1,6 +1,11 @@
 package plan
 
-import "slices"
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
 
 // Overlaps are decided on pairs of minimised automata: a path that both cover is
 // a way through both at once.
@@ -88,14 +93,15 @@ type pairs struct {
 	round []uint32 // the search in which a key was put
 	now   uint32
 	used  int
-	spent int // nodes of all searches
+	spent int // nodes of all searches for one task
+	most  int // of them that may look for shortest examples
 
 	heap [][]int32 // by bytes left: nodes to be looked at
 }
 
 const (
 	nodesAPair   = 300      // nodes that a pair may always have for a shortest example
-	mostShortest = 30 << 20 // nodes that all searches may have together for that
+	mostShortest = 30 << 20 // nodes that all searches may have together for that: each task's its part
 )
 
 // common returns a path, without its leading slash, that both automata cover: one
@@ -105,7 +111,7 @@ func (p *pairs) common(x, y *side) (path string, ok bool) {
 	if x.start < 0 || y.start < 0 {
 		return "", false
 	}
-	path, ok, done := p.search(x, y, max(nodesAPair, mostShortest-p.spent))
+	path, ok, done := p.search(x, y, max(nodesAPair, p.most-p.spent))
 	if !done {
 		path, ok, _ = p.search(x, y, 0)
 	}
@@ -289,48 +295,87 @@ func readable(lo, hi byte) byte {
 	return lo
 }
 
-// overlaps compares every pair of tasks.
+// overlaps compares every pair of tasks, several tasks at a time. What is found, and
+// in which order, does not depend on how many.
 func (l *linter) overlaps(languages []*dfa) {
-	type place struct {
-		task int
-		path string
-	}
-	by := map[place]*Entry{}
-	entry := func(task int, path string) *Entry {
-		k := place{task, path}
-		if _, ok := by[k]; !ok {
-			t := &l.p.Tasks[task]
-			for i := range t.Scope {
-				if !t.Scope[i].Exclude && t.Scope[i].Match(path, false) == Accept {
-					by[k] = &t.Scope[i]
-					break
-				}
-			}
-		}
-		return by[k]
-	}
 	sides := make([]*side, len(languages))
 	for i, d := range languages {
 		if d != nil {
 			sides[i] = newSide(d)
 		}
 	}
-	var p pairs
-	for j, y := range sides {
-		for i, x := range sides[:j] {
-			if x == nil || y == nil {
-				continue
+	found := make([][]Finding, len(sides)) // by the second task
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			w := overlapper{l: l, sides: sides, by: map[place]*Entry{}}
+			for j := len(sides) - int(next.Add(1)); j > 0; j = len(sides) - int(next.Add(1)) {
+				found[j] = w.task(j)
 			}
-			path, ok := p.common(x, y)
-			if !ok {
-				continue
-			}
-			here, there := entry(j, path), entry(i, path)
-			first := &l.p.Tasks[i]
-			f := l.find(CodeOverlap, SeverityError, &l.p.Tasks[j], here, "give the path to one of them, and exclude it from the other",
-				"%s overlaps %s: %s is covered by %s here and by %s at %s", l.p.Tasks[j].ID, first.ID,
-				quote(path), jsonText(here.Text), jsonText(there.Text), there.Pos)
-			f.Example, f.Other, f.OtherPos = path, first.ID, there.Pos
-		}
+		})
 	}
+	wg.Wait()
+	for _, f := range found {
+		l.findings = append(l.findings, f...)
+	}
+}
+
+// overlapper compares one task at a time with those before it.
+type overlapper struct {
+	l     *linter
+	sides []*side
+	pairs pairs
+	by    map[place]*Entry
+}
+
+type place struct {
+	task int
+	path string
+}
+
+// task returns the overlaps of task j with those before it.
+func (w *overlapper) task(j int) (found []Finding) {
+	y := w.sides[j]
+	if y == nil {
+		return nil
+	}
+	t := &w.l.p.Tasks[j]
+	w.pairs.spent, w.pairs.most = 0, mostShortest/len(w.sides)
+	for i, x := range w.sides[:j] {
+		if x == nil {
+			continue
+		}
+		path, ok := w.pairs.common(x, y)
+		if !ok {
+			continue
+		}
+		here, there := w.entry(j, path), w.entry(i, path)
+		first := &w.l.p.Tasks[i]
+		found = append(found, Finding{
+			Code: CodeOverlap, Severity: SeverityError, Task: t.ID, Entry: here.Text, File: w.l.p.File, Pos: here.Pos,
+			Message: t.ID + " overlaps " + first.ID + ": " + quote(path) + " is covered by " + jsonText(here.Text) +
+				" here and by " + jsonText(there.Text) + " at " + there.Pos.String(),
+			Hint:    "give the path to one of them, and exclude it from the other",
+			Example: path, Other: first.ID, OtherPos: there.Pos,
+		})
+	}
+	return found
+}
+
+// entry returns the first entry of a task that covers a path.
+func (w *overlapper) entry(task int, path string) *Entry {
+	k := place{task, path}
+	e, ok := w.by[k]
+	if !ok {
+		t := &w.l.p.Tasks[task]
+		for i := range t.Scope {
+			if !t.Scope[i].Exclude && t.Scope[i].Match(path, false) == Accept {
+				e = &t.Scope[i]
+				break
+			}
+		}
+		w.by[k] = e
+	}
+	return e
 }

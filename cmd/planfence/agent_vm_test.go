@@ -138,8 +138,8 @@ func (a *agentProject) calls() []agentCall {
 	}
 }
 
-// blocks returns the kernel's records of the log, as "comm rel".
-func (a *agentProject) blocks(t *testing.T) (out []string) {
+// blocks returns the kernel's records of the log, as "comm rel", and the hook's.
+func (a *agentProject) blocks(t *testing.T) (out, hook []string) {
 	t.Helper()
 	for line := range strings.Lines(a.read(t, ".claude/blocked.log")) {
 		var r struct{ Kind, Comm, Rel, Via string }
@@ -149,8 +149,11 @@ func (a *agentProject) blocks(t *testing.T) (out []string) {
 		if r.Kind == "block" && r.Via == "" {
 			out = append(out, r.Comm+" "+r.Rel)
 		}
+		if r.Via == "hook" {
+			hook = append(hook, r.Comm+" "+r.Rel)
+		}
 	}
-	return out
+	return out, hook
 }
 
 // TestAgent plays an agent in a session: the hook refuses its Write tool, the
@@ -209,9 +212,14 @@ func TestAgent(t *testing.T) {
 	if s := a.read(t, "src/slug.js"); s != "mine\nmore\n" {
 		t.Errorf("src/slug.js is %q", s)
 	}
-	// The Write tool never reached the kernel, and the hook itself ran into nothing.
-	if s := fmt.Sprint(a.blocks(t)); s != "[sh src/other.js sh src/other.js]" {
+	// The Write tool never reached the kernel, and the hook itself ran into nothing. What
+	// it refused is in the log, as its own.
+	blocks, hook := a.blocks(t)
+	if s := fmt.Sprint(blocks); s != "[sh src/other.js sh src/other.js]" {
 		t.Errorf("blocks %s", s)
+	}
+	if s := fmt.Sprint(hook); s != "[claude src/other.js]" {
+		t.Errorf("records of the hook: %s", s)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // and returns what it prints.
 func fencedScript(t *testing.T, root, script string) string {
 	t.Helper()
-	c := exec.Command("planfence", "run", "--quiet", "--task", "T", "--", "bash", "-c", script)
+	c := exec.Command(planfence, "run", "--quiet", "--task", "T", "--", "bash", "-c", script)
 	c.Dir = root
 	var stderr strings.Builder
 	c.Stderr = &stderr
@@ -198,7 +198,7 @@ func TestBypassInherited(t *testing.T) {
 	b := newBench(t, "/work/inherited", 0)
 	s := b.site(&attack{name: "r"})
 	before := digest(s)
-	command(t, "bash", "-c", "cd "+b.root+" && exec 9>>"+s.Out+"/f && planfence run --quiet --task T -- bash -c 'echo x >&9 || true'")
+	command(t, "bash", "-c", "cd "+b.root+" && exec 9>>"+s.Out+"/f && "+planfence+" run --quiet --task T -- bash -c 'echo x >&9 || true'")
 	if d := diff(before, digest(s)); d != "" {
 		t.Errorf("changed outside the scope:\n%s", d)
 	}

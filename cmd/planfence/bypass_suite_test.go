@@ -60,6 +60,9 @@ func attacks() []attack {
 	return out
 }
 
+// planfence is the program under test: the test binary stands in for it on PATH.
+const planfence = "/usr/local/bin/planfence"
+
 const bypassEnv = "PLANFENCE_BYPASS"
 
 type order struct {
@@ -424,7 +427,7 @@ func fencedRun(t *testing.T, root string, uid int, role string, flags ...string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := exec.Command("planfence", append(append([]string{"run", "--quiet", "--user", strconv.Itoa(uid)}, flags...), "--", self)...)
+	c := exec.Command(planfence, append(append([]string{"run", "--quiet", "--user", strconv.Itoa(uid)}, flags...), "--", self)...)
 	c.Dir = root
 	c.Env = append(os.Environ(), bypassEnv+"="+role)
 	var out, stderr strings.Builder
@@ -439,7 +442,7 @@ func fencedRun(t *testing.T, root string, uid int, role string, flags ...string)
 // planfenceRun runs a command as root in a session of task T and returns its exit status.
 func planfenceRun(t *testing.T, root string, argv ...string) int {
 	t.Helper()
-	c := exec.Command("planfence", append([]string{"run", "--quiet", "--task", "T", "--"}, argv...)...)
+	c := exec.Command(planfence, append([]string{"run", "--quiet", "--task", "T", "--"}, argv...)...)
 	c.Dir = root
 	b, err := c.CombinedOutput()
 	if code := c.ProcessState.ExitCode(); code < 125 {

@@ -135,7 +135,7 @@ func holdSession(t *testing.T) {
 	if err := os.WriteFile(root+"/plan.json", []byte(`{"tasks":[]}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c := exec.Command("planfence", "run", "--quiet", "--", "sh", "-c", "echo up; cat")
+	c := exec.Command(planfence, "run", "--quiet", "--", "sh", "-c", "echo up; cat")
 	c.Dir, c.Stderr = root, os.Stderr
 	if _, err := c.StdinPipe(); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -78,18 +79,34 @@ type scopeAtHand struct {
 	id   string
 	pol  *policy.Policy
 	live string // the session's name, inside one
+
+	stale *companion.State // the session, when its plan on disk is not the one in force
+}
+
+// readPlan reads the plan in force, or the project's outside a session.
+func (s *scopeAtHand) readPlan(st *companion.State) (err error) {
+	if st == nil {
+		s.plan, err = companion.ReadPlan(s.cfg.Plan, s.cfg.Root)
+		return err
+	}
+	if st.StaleWhy != "" {
+		s.stale = st
+	}
+	s.plan, err = st.PlanInForce()
+	return err
 }
 
 // atHand finds the scope: the session's own inside one, else the project's.
 func (f *checkFlags) atHand(e *env) (*scopeAtHand, error) {
 	s := &scopeAtHand{}
 	var fixed string
-	if name := e.getenv("PLANFENCE_SESSION"); name != "" && f.plan == "" && f.root == "" {
-		if st, err := companion.ReadState(name); err == nil {
-			s.cfg, s.live, fixed = st.Config, name, st.Task
-		}
+	var st *companion.State
+	if f.plan == "" && f.root == "" {
+		st = sessionOf(e)
 	}
-	if s.live == "" {
+	if st != nil {
+		s.cfg, s.live, fixed = st.Config, st.Name, st.Task
+	} else {
 		p, err := f.find()
 		if err != nil {
 			return nil, err
@@ -101,7 +118,7 @@ func (f *checkFlags) atHand(e *env) (*scopeAtHand, error) {
 		fixed = f.task
 	}
 	var err error
-	if s.plan, err = companion.ReadPlan(s.cfg.Plan, s.cfg.Root); err != nil {
+	if err = s.readPlan(st); err != nil {
 		return nil, err
 	}
 	if s.id = fixed; s.id == "" && s.live == "" {
@@ -127,6 +144,10 @@ func (f *checkFlags) run(e *env, args []string) error {
 	}
 	if !f.asJSON {
 		s.plan.File = shortPath(s.plan.File)
+	}
+	if s.stale != nil {
+		fmt.Fprintf(e.stderr, "planfence: the plan on disk is not in force since %s: %s\nhint: repair it, and the session follows; until then the last good plan decides\n",
+			s.stale.StaleSince.Local().Format(time.DateTime), blocklog.Printable(s.stale.StaleWhy))
 	}
 	if len(args) == 0 {
 		return s.show(e, f.asJSON)
@@ -326,7 +347,7 @@ func (s *scopeAtHand) show(e *env, asJSON bool) error {
 	if asJSON {
 		return encode(e, map[string]any{
 			"session": s.live, "task": s.id, "title": title, "kind": s.pol.Kind, "scope": entries,
-			"root": s.cfg.Root, "plan": s.cfg.Plan, "allow": list(s.cfg.Allow), "profiles": list(s.cfg.Profiles), "temp_dir": s.cfg.TempDir})
+			"root": s.cfg.Root, "plan": s.cfg.Plan, "stale": s.stale != nil, "allow": list(s.cfg.Allow), "profiles": list(s.cfg.Profiles), "temp_dir": s.cfg.TempDir})
 	}
 	if s.live != "" {
 		fmt.Fprintf(e.stdout, "session  %s\n", s.live)

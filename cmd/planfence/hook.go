@@ -14,6 +14,7 @@ import (
 
 	"planfence/cmd/planfence/internal/agenthook"
 	"planfence/cmd/planfence/internal/blocklog"
+	"planfence/cmd/planfence/internal/companion"
 	"planfence/cmd/planfence/internal/policy"
 	"planfence/plan"
 )
@@ -265,9 +266,7 @@ func (s *scopeAtHand) entries() []string {
 	return out
 }
 
-// logRefusal notes in the block log that the hook refused. Inside a fence the
-// log is closed to the hook, and trying would itself be a block: nothing is
-// noted then.
+// logRefusal notes in the block log that the hook refused.
 func (s *scopeAtHand) logRefusal(e *env, call *agenthook.Call, r *checkResult) {
 	reason := r.Rule
 	if reason != "protected" {
@@ -290,8 +289,16 @@ func (s *scopeAtHand) hookRecord(call *agenthook.Call, op, message string) *bloc
 	}
 }
 
+// log notes a record. Inside a fence the log is closed to the hook: its companion
+// takes the record over.
 func (s *scopeAtHand) log(e *env, r *blocklog.Record) {
-	if s.live != "" || s.cfg.Log == "" {
+	if s.cfg.Log == "" {
+		return
+	}
+	if s.live != "" {
+		if err := companion.Spool(s.cfg.TempDir, r); err != nil {
+			fmt.Fprintf(e.stderr, "planfence: the refusal is not in the log: %v\n", err)
+		}
 		return
 	}
 	uid, gid := os.Getuid(), os.Getgid()

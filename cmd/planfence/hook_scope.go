@@ -71,7 +71,10 @@ func (f *hookFlags) scope(e *env, call *agenthook.Call) (*scopeAtHand, string, e
 		return nil, base, nil
 	}
 	var err error
-	if s.plan, err = companion.ReadPlan(s.cfg.Plan, s.cfg.Root); err != nil {
+	if s.live == "" {
+		st = nil
+	}
+	if err = s.readPlan(st); err != nil {
 		return nil, base, err
 	}
 	s.pol, err = s.cfg.Compile(s.plan, s.id)

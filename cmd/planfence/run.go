@@ -318,11 +318,7 @@ func (s *fenced) raise(id string) (*loader.Fence, error) {
 	} else if len(orphans) > 0 {
 		s.say("found sessions without a companion: %s; they stay fenced", strings.Join(orphans, ", "))
 	}
-	pl, err := companion.ReadPlan(s.cfg.Plan, s.cfg.Root)
-	if err == nil {
-		err = s.c.Begin(fence, pl, id)
-	}
-	if err == nil {
+	if err = s.c.Begin(fence, id); err == nil {
 		err = companion.StartKeeper(fence, s.c.SessionName())
 	}
 	if err != nil {

@@ -45,6 +45,7 @@ type Companion struct {
 	policy       *policy.Policy
 	generation   uint64
 	synced       time.Time
+	planSum      [32]byte // of the plan's copy in the session's directory
 	byGeneration map[uint64]scopeInForce
 	mappings     []string // shared mappings of files that are out of scope now
 	pending      chan struct{}
@@ -71,9 +72,13 @@ type scopeInForce struct {
 // Name returns how people call the session: s-XXXXXXXX.
 func Name(id uint64) string { return fmt.Sprintf("s-%08x", uint32(id>>32)^uint32(id)) }
 
-// Begin puts the first scope in force in a new session of the fence. The caller
-// holds [loader.Lock].
-func (c *Companion) Begin(f *loader.Fence, p *plan.Plan, id string) error {
+// Begin puts the first scope, of the plan as it is now and the task id, in force in a
+// new session of the fence. The caller holds [loader.Lock].
+func (c *Companion) Begin(f *loader.Fence, id string) error {
+	p, text, err := readPlan(c.Config.Plan, c.Config.Root)
+	if err != nil {
+		return err
+	}
 	s, err := f.NewSession()
 	if err != nil {
 		return err
@@ -88,7 +93,7 @@ func (c *Companion) Begin(f *loader.Fence, p *plan.Plan, id string) error {
 		err = c.openState()
 	}
 	if err == nil {
-		err = c.apply(p, id)
+		err = c.apply(p, text, id)
 	}
 	if err != nil {
 		return errors.Join(err, c.remove())
@@ -162,12 +167,18 @@ const poll = 50 * time.Millisecond
 
 // Run reads events until ctx ends, then drains what is left.
 func (c *Companion) Run(ctx context.Context) {
+	var looked time.Time
 	for ctx.Err() == nil {
 		c.drain(poll)
 		c.flush(false)
+		if now := time.Now(); now.Sub(looked) >= spoolEvery {
+			looked = now
+			c.takeSpool()
+		}
 	}
 	c.drain(0)
 	c.flush(true)
+	c.takeSpool()
 	c.tellLost()
 }
 

@@ -103,8 +103,7 @@ func adopt(st *State, lock *os.File) (*Companion, error) {
 			c.Log = w
 		}
 	}
-	// What was in force, as far as the files still tell: for events made under it.
-	p, id, err := c.current()
+	p, err := st.PlanInForce()
 	var pol *policy.Policy
 	if err == nil {
 		pol, err = c.Config.Compile(p, st.Task)
@@ -125,13 +124,10 @@ func adopt(st *State, lock *os.File) (*Companion, error) {
 		s.Remember(c.generation, paths)
 		closeAnchors(append(others, root))
 	}
-	if err := c.apply(p, id); err != nil {
-		c.stale(err)
-	}
 	return c, nil
 }
 
-// keepAsIs adopts a session whose plan cannot be read: its scope stays.
+// keepAsIs adopts a session whose directory lacks the plan in force: its scope stays.
 func (c *Companion) keepAsIs(st *State) error {
 	empty, err := emptyPlan()
 	if err != nil {
@@ -161,6 +157,7 @@ const memberPoll = 250 * time.Millisecond
 // stay serves until the last fenced process has ended, then takes the session
 // away.
 func (c *Companion) stay() error {
+	_ = c.Sync() // what changed in between; an error is told by status and in the log
 	c.write(c.note("companion", "the companion is gone; the keeper took over, the fence held throughout"))
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

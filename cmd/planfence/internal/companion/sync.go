@@ -1,12 +1,16 @@
 package companion
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"planfence/cmd/planfence/internal/policy"
 	"planfence/loader"
@@ -44,21 +48,70 @@ func ReadTask(path string) (string, error) {
 
 // ReadPlan reads and parses a plan.
 func ReadPlan(path, root string) (*plan.Plan, error) {
+	p, _, err := readPlan(path, root)
+	return p, err
+}
+
+// readPlan also returns the text.
+func readPlan(path, root string) (*plan.Plan, []byte, error) {
 	st, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the plan: %w", err)
+		return nil, nil, fmt.Errorf("read the plan: %w", err)
 	}
 	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("read the plan: %s is no regular file", path)
+		return nil, nil, fmt.Errorf("read the plan: %s is no regular file", path)
 	}
 	if st.Size() > maxPlan {
-		return nil, fmt.Errorf("read the plan: %s has %d bytes, at most %d", path, st.Size(), maxPlan)
+		return nil, nil, fmt.Errorf("read the plan: %s has %d bytes, at most %d", path, st.Size(), maxPlan)
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the plan: %w", err)
+		return nil, nil, fmt.Errorf("read the plan: %w", err)
 	}
-	return plan.Parse(path, b, plan.ParseOptions{Root: root})
+	p, err := plan.Parse(path, b, plan.ParseOptions{Root: root})
+	return p, b, err
+}
+
+// PlanInForce reads the plan that a session's scope was compiled from. The file
+// that it came from may have been broken, changed or removed since.
+func (s *State) PlanInForce() (*plan.Plan, error) {
+	b, err := os.ReadFile(planCopy(s.Name))
+	if err != nil {
+		return nil, fmt.Errorf("read the plan in force: %w", err)
+	}
+	return plan.Parse(s.Config.Plan, b, plan.ParseOptions{Root: s.Config.Root})
+}
+
+func planCopy(name string) string { return filepath.Join(StateDir(name), "plan.json") }
+
+// savePlan keeps the text of the plan in force in the session's directory, for
+// those who may read the plan itself.
+func (c *Companion) savePlan(text []byte) {
+	sum := sha256.Sum256(text)
+	if sum == c.planSum {
+		return
+	}
+	to := planCopy(c.name)
+	tmp := to + ".new"
+	err := os.WriteFile(tmp, text, 0o600)
+	var st unix.Stat_t
+	if err == nil {
+		err = unix.Stat(c.Config.Plan, &st)
+	}
+	if err == nil {
+		err = os.Chown(tmp, int(st.Uid), int(st.Gid))
+	}
+	if err == nil {
+		err = os.Chmod(tmp, os.FileMode(st.Mode&0o444|0o400))
+	}
+	if err == nil {
+		err = os.Rename(tmp, to)
+	}
+	if err != nil {
+		c.Warn(fmt.Sprintf("keep the plan in force for check: %v", err))
+		return
+	}
+	c.planSum = sum
 }
 
 const maxPlan = 16 << 20
@@ -86,25 +139,25 @@ func (c *Companion) build(p *plan.Plan, id string) (loader.Scope, *policy.Policy
 }
 
 // current reads plan and active task as they are now.
-func (c *Companion) current() (*plan.Plan, string, error) {
-	p, err := ReadPlan(c.Config.Plan, c.Config.Root)
+func (c *Companion) current() (*plan.Plan, []byte, string, error) {
+	p, text, err := readPlan(c.Config.Plan, c.Config.Root)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	if c.FixedTask != "" {
-		return p, c.FixedTask, nil
+		return p, text, c.FixedTask, nil
 	}
 	id, err := ReadTask(c.Config.TaskFile)
-	return p, id, err
+	return p, text, id, err
 }
 
 // Sync brings the scope in force in step with plan and active task. On an error
 // the last good scope stays in force.
 func (c *Companion) Sync() error {
-	p, id, err := c.current()
+	p, text, id, err := c.current()
 	if err == nil {
 		c.revoke() // first: no write passes between the two
-		err = c.apply(p, id)
+		err = c.apply(p, text, id)
 	}
 	if err != nil {
 		c.stale(err)
@@ -113,7 +166,8 @@ func (c *Companion) Sync() error {
 	return nil
 }
 
-func (c *Companion) apply(p *plan.Plan, id string) error {
+// apply puts a scope in force. text is the plan's.
+func (c *Companion) apply(p *plan.Plan, text []byte, id string) error {
 	sc, pol, err := c.build(p, id)
 	if err != nil {
 		return err
@@ -129,6 +183,7 @@ func (c *Companion) apply(p *plan.Plan, id string) error {
 	c.byGeneration[gen] = scopeInForce{p, pol}
 	delete(c.byGeneration, gen-keepScopes)
 	c.mu.Unlock()
+	c.savePlan(text)
 	c.saveState()
 	return nil
 }
