@@ -37,6 +37,24 @@ type node struct {
 type model struct {
 	root  *node
 	scope []modelEntry
+	known map[question]bool // verdicts depend on nothing but the path
+	names []string          // of paths; nil after a change
+}
+
+type question struct {
+	what byte
+	path string
+}
+
+// once answers a question about a path from memory, where it was asked before.
+func (m *model) once(what byte, p string, answer func() bool) bool {
+	q := question{what, p}
+	a, ok := m.known[q]
+	if !ok {
+		a = answer()
+		m.known[q] = a
+	}
+	return a
 }
 
 // modelEntry is a scope entry as the contract's table explains it.
@@ -49,7 +67,7 @@ type modelEntry struct {
 }
 
 func newModel(scope []modelEntry) *model {
-	return &model{root: &node{kind: dir, children: map[string]*node{}, links: 2}, scope: scope}
+	return &model{root: &node{kind: dir, children: map[string]*node{}, links: 2}, scope: scope, known: map[question]bool{}}
 }
 
 // covered: in scope, not counting siblings.
@@ -77,6 +95,10 @@ func (m *model) excluded(p string) bool {
 
 // writable: in scope, or a sibling of a file that is.
 func (m *model) writable(p string) bool {
+	return m.once('w', p, func() bool { return m.writableNow(p) })
+}
+
+func (m *model) writableNow(p string) bool {
 	if m.covered(p) {
 		return true
 	}
@@ -89,7 +111,9 @@ func (m *model) writable(p string) bool {
 }
 
 // makable: a directory may be made there.
-func (m *model) makable(p string) bool {
+func (m *model) makable(p string) bool { return m.once('m', p, func() bool { return m.makableNow(p) }) }
+
+func (m *model) makableNow(p string) bool {
 	if m.covered(p) {
 		return true
 	}
@@ -105,7 +129,9 @@ func (m *model) makable(p string) bool {
 }
 
 // whole: everything below is in scope, so that a directory may be moved.
-func (m *model) whole(p string) bool {
+func (m *model) whole(p string) bool { return m.once('t', p, func() bool { return m.wholeNow(p) }) }
+
+func (m *model) wholeNow(p string) bool {
 	if !m.covered(p) {
 		return false
 	}
@@ -233,6 +259,13 @@ const (
 // try tells whether a step works without the fence and whether the scope
 // allows it, and carries it out if both are so.
 func (m *model) try(s step) (works, allowed bool) {
+	if works, allowed = m.judge(s); works && allowed {
+		m.names = nil
+	}
+	return works, allowed
+}
+
+func (m *model) judge(s step) (works, allowed bool) {
 	a, ok := m.find(s.A, false)
 	if s.Op == "open" || s.Op == "truncate" || s.Op == "chmod" {
 		a, ok = m.find(s.A, s.Flags&stepNoFollow == 0 && !(s.Flags&stepCreate != 0 && s.Flags&stepExcl != 0))
@@ -339,7 +372,10 @@ func (m *model) rename(s step, a, b spot) (works, allowed bool) {
 
 // paths are all names, sorted, down to the fourth level.
 func (m *model) paths() []string {
-	var out []string
+	if m.names != nil {
+		return m.names
+	}
+	out := []string{}
 	var walk func(n *node, p string, depth int)
 	walk = func(n *node, p string, depth int) {
 		for name, c := range n.children {
@@ -352,6 +388,7 @@ func (m *model) paths() []string {
 	}
 	walk(m.root, "", 1)
 	sort.Strings(out)
+	m.names = out
 	return out
 }
 
