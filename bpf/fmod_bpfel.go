@@ -27,6 +27,7 @@ const (
 	FmodProgFenceBpf            = "fence_bpf"
 	FmodProgFileIoctl           = "file_ioctl"
 	FmodProgFileIoctlCompat     = "file_ioctl_compat"
+	FmodProgFileMprotect        = "file_mprotect"
 	FmodProgFileOpen            = "file_open"
 	FmodProgFilePermission      = "file_permission"
 	FmodProgFileReceive         = "file_receive"
@@ -43,6 +44,7 @@ const (
 	FmodProgKernelReadFile      = "kernel_read_file"
 	FmodProgLockedDown          = "locked_down"
 	FmodProgMembers             = "members"
+	FmodProgMmapFile            = "mmap_file"
 	FmodProgMoveMount           = "move_mount"
 	FmodProgPathChmod           = "path_chmod"
 	FmodProgPathChown           = "path_chown"
@@ -127,6 +129,7 @@ type FmodProgramSpecs struct {
 	FenceBpf            *ebpf.ProgramSpec `ebpf:"fence_bpf"`
 	FileIoctl           *ebpf.ProgramSpec `ebpf:"file_ioctl"`
 	FileIoctlCompat     *ebpf.ProgramSpec `ebpf:"file_ioctl_compat"`
+	FileMprotect        *ebpf.ProgramSpec `ebpf:"file_mprotect"`
 	FileOpen            *ebpf.ProgramSpec `ebpf:"file_open"`
 	FilePermission      *ebpf.ProgramSpec `ebpf:"file_permission"`
 	FileReceive         *ebpf.ProgramSpec `ebpf:"file_receive"`
@@ -143,6 +146,7 @@ type FmodProgramSpecs struct {
 	KernelReadFile      *ebpf.ProgramSpec `ebpf:"kernel_read_file"`
 	LockedDown          *ebpf.ProgramSpec `ebpf:"locked_down"`
 	Members             *ebpf.ProgramSpec `ebpf:"members"`
+	MmapFile            *ebpf.ProgramSpec `ebpf:"mmap_file"`
 	MoveMount           *ebpf.ProgramSpec `ebpf:"move_mount"`
 	PathChmod           *ebpf.ProgramSpec `ebpf:"path_chmod"`
 	PathChown           *ebpf.ProgramSpec `ebpf:"path_chown"`
@@ -272,6 +276,7 @@ type FmodPrograms struct {
 	FenceBpf            *ebpf.Program `ebpf:"fence_bpf"`
 	FileIoctl           *ebpf.Program `ebpf:"file_ioctl"`
 	FileIoctlCompat     *ebpf.Program `ebpf:"file_ioctl_compat"`
+	FileMprotect        *ebpf.Program `ebpf:"file_mprotect"`
 	FileOpen            *ebpf.Program `ebpf:"file_open"`
 	FilePermission      *ebpf.Program `ebpf:"file_permission"`
 	FileReceive         *ebpf.Program `ebpf:"file_receive"`
@@ -288,6 +293,7 @@ type FmodPrograms struct {
 	KernelReadFile      *ebpf.Program `ebpf:"kernel_read_file"`
 	LockedDown          *ebpf.Program `ebpf:"locked_down"`
 	Members             *ebpf.Program `ebpf:"members"`
+	MmapFile            *ebpf.Program `ebpf:"mmap_file"`
 	MoveMount           *ebpf.Program `ebpf:"move_mount"`
 	PathChmod           *ebpf.Program `ebpf:"path_chmod"`
 	PathChown           *ebpf.Program `ebpf:"path_chown"`
@@ -318,6 +324,7 @@ func (p *FmodPrograms) Close() error {
 		p.FenceBpf,
 		p.FileIoctl,
 		p.FileIoctlCompat,
+		p.FileMprotect,
 		p.FileOpen,
 		p.FilePermission,
 		p.FileReceive,
@@ -334,6 +341,7 @@ func (p *FmodPrograms) Close() error {
 		p.KernelReadFile,
 		p.LockedDown,
 		p.Members,
+		p.MmapFile,
 		p.MoveMount,
 		p.PathChmod,
 		p.PathChown,

@@ -378,6 +378,55 @@ int BPF_PROG(file_truncate, struct file *file, int ret)
 	return r ? refuse(l, sc, OP_TRUNCATE, REASON_REVOKED, 0, file->f_path.dentry, NULL) : 0;
 }
 
+/* A revoked descriptor can no longer be mapped for writing, and what was mapped
+ * shared for reading can no longer be made writable. What is mapped writable
+ * already stays: the companion lists it. */
+static int revoked_mapping(const struct file *file)
+{
+	struct label *l;
+	struct scope *sc;
+	__u32 r;
+
+	if (!file || !(file->f_mode & FMODE_WRITE))
+		return 0; /* no file, or one whose shared mappings are never written back */
+	l = fenced();
+	if (!l)
+		return 0;
+	sc = scope_of(l);
+	if (!sc)
+		return refuse_blind(l, OP_WRITE);
+	if (sc->h.flags & SCOPE_AUDIT)
+		return 0; /* as above */
+	r = judge_contents(l, sc, &file->f_path, file->f_inode, true);
+	return r ? refuse(l, sc, OP_WRITE, REASON_REVOKED, 0, file->f_path.dentry, NULL) : 0;
+}
+
+/* The hook of the security modules is also told what protection was asked for;
+ * security_mmap_file() gets only that, which has the same PROT_WRITE. */
+HOOK(mmap_file)
+#ifdef FMOD_RET
+int BPF_PROG(mmap_file, struct file *file, unsigned long prot, unsigned long flags, int ret)
+#else
+int BPF_PROG(mmap_file, struct file *file, unsigned long reqprot, unsigned long prot, unsigned long flags, int ret)
+#endif
+{
+	if (ret)
+		return ret;
+	if (!(prot & PROT_WRITE) || !(flags & MAP_SHARED))
+		return 0; /* nothing is written to the file: MAP_SHARED_VALIDATE has the bit, too */
+	return revoked_mapping(file);
+}
+
+HOOK(file_mprotect)
+int BPF_PROG(file_mprotect, struct vm_area_struct *vma, unsigned long reqprot, unsigned long prot, int ret)
+{
+	if (ret)
+		return ret;
+	if (!(prot & PROT_WRITE) || !(vma->vm_flags & VM_SHARED) || vma->vm_flags & VM_WRITE)
+		return 0; /* private, or writable already */
+	return revoked_mapping(vma->vm_file);
+}
+
 /* ---- other processes ---------------------------------------------------- */
 
 /* Is the task a member of the same session? */

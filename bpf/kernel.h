@@ -53,6 +53,12 @@ enum bpf_map_type {
 #define EINVAL 22
 #define ENOPARAM 519
 
+/* include/uapi/asm-generic/mman-common.h, include/linux/mm.h */
+#define PROT_WRITE 0x2
+#define MAP_SHARED 0x1
+#define VM_WRITE 0x2
+#define VM_SHARED 0x8
+
 /* include/linux/fs.h, include/uapi/linux/stat.h, include/uapi/asm-generic/fcntl.h */
 #define FMODE_WRITE 0x2
 #define FMODE_CREATED 0x100000
@@ -205,6 +211,11 @@ struct file {
 	unsigned int f_flags;
 	struct path f_path;
 	struct inode *f_inode;
+} CORE;
+
+struct vm_area_struct {
+	unsigned long vm_flags;
+	struct file *vm_file;
 } CORE;
 
 struct iattr {

@@ -267,6 +267,7 @@ const (
 	LsmProgFenceBpf            = "fence_bpf"
 	LsmProgFileIoctl           = "file_ioctl"
 	LsmProgFileIoctlCompat     = "file_ioctl_compat"
+	LsmProgFileMprotect        = "file_mprotect"
 	LsmProgFileOpen            = "file_open"
 	LsmProgFilePermission      = "file_permission"
 	LsmProgFileReceive         = "file_receive"
@@ -283,6 +284,7 @@ const (
 	LsmProgKernelReadFile      = "kernel_read_file"
 	LsmProgLockedDown          = "locked_down"
 	LsmProgMembers             = "members"
+	LsmProgMmapFile            = "mmap_file"
 	LsmProgMoveMount           = "move_mount"
 	LsmProgPathChmod           = "path_chmod"
 	LsmProgPathChown           = "path_chown"
@@ -367,6 +369,7 @@ type LsmProgramSpecs struct {
 	FenceBpf            *ebpf.ProgramSpec `ebpf:"fence_bpf"`
 	FileIoctl           *ebpf.ProgramSpec `ebpf:"file_ioctl"`
 	FileIoctlCompat     *ebpf.ProgramSpec `ebpf:"file_ioctl_compat"`
+	FileMprotect        *ebpf.ProgramSpec `ebpf:"file_mprotect"`
 	FileOpen            *ebpf.ProgramSpec `ebpf:"file_open"`
 	FilePermission      *ebpf.ProgramSpec `ebpf:"file_permission"`
 	FileReceive         *ebpf.ProgramSpec `ebpf:"file_receive"`
@@ -383,6 +386,7 @@ type LsmProgramSpecs struct {
 	KernelReadFile      *ebpf.ProgramSpec `ebpf:"kernel_read_file"`
 	LockedDown          *ebpf.ProgramSpec `ebpf:"locked_down"`
 	Members             *ebpf.ProgramSpec `ebpf:"members"`
+	MmapFile            *ebpf.ProgramSpec `ebpf:"mmap_file"`
 	MoveMount           *ebpf.ProgramSpec `ebpf:"move_mount"`
 	PathChmod           *ebpf.ProgramSpec `ebpf:"path_chmod"`
 	PathChown           *ebpf.ProgramSpec `ebpf:"path_chown"`
@@ -512,6 +516,7 @@ type LsmPrograms struct {
 	FenceBpf            *ebpf.Program `ebpf:"fence_bpf"`
 	FileIoctl           *ebpf.Program `ebpf:"file_ioctl"`
 	FileIoctlCompat     *ebpf.Program `ebpf:"file_ioctl_compat"`
+	FileMprotect        *ebpf.Program `ebpf:"file_mprotect"`
 	FileOpen            *ebpf.Program `ebpf:"file_open"`
 	FilePermission      *ebpf.Program `ebpf:"file_permission"`
 	FileReceive         *ebpf.Program `ebpf:"file_receive"`
@@ -528,6 +533,7 @@ type LsmPrograms struct {
 	KernelReadFile      *ebpf.Program `ebpf:"kernel_read_file"`
 	LockedDown          *ebpf.Program `ebpf:"locked_down"`
 	Members             *ebpf.Program `ebpf:"members"`
+	MmapFile            *ebpf.Program `ebpf:"mmap_file"`
 	MoveMount           *ebpf.Program `ebpf:"move_mount"`
 	PathChmod           *ebpf.Program `ebpf:"path_chmod"`
 	PathChown           *ebpf.Program `ebpf:"path_chown"`
@@ -558,6 +564,7 @@ func (p *LsmPrograms) Close() error {
 		p.FenceBpf,
 		p.FileIoctl,
 		p.FileIoctlCompat,
+		p.FileMprotect,
 		p.FileOpen,
 		p.FilePermission,
 		p.FileReceive,
@@ -574,6 +581,7 @@ func (p *LsmPrograms) Close() error {
 		p.KernelReadFile,
 		p.LockedDown,
 		p.Members,
+		p.MmapFile,
 		p.MoveMount,
 		p.PathChmod,
 		p.PathChown,

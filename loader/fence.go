@@ -57,7 +57,9 @@ type Fence struct {
 }
 
 // revocation programs are pinned but attached only while a revocation is pending.
-var onDemand = map[string]bool{"file_permission": true, "file_truncate": true}
+var onDemand = map[string]bool{
+	"file_permission": true, "file_truncate": true, "mmap_file": true, "file_mprotect": true,
+}
 
 // Lock keeps other planfence processes from changing sessions and pins. The
 // returned function releases it.

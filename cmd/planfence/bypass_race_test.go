@@ -148,29 +148,38 @@ func TestBypassPreemption(t *testing.T) {
 	}
 }
 
-// TestBypassStart starts sessions whose command's first act is a write outside
-// the scope: none is fenced too late.
+// TestBypassStart starts 200 sessions, several at once, whose command's first act is
+// a write outside the scope: none is fenced too late.
 func TestBypassStart(t *testing.T) {
 	shareMounts(t)
 	hold(t)
-	n := 8
-	if v := os.Getenv("PLANFENCE_STARTS"); v != "" {
-		n, _ = strconv.Atoi(v)
-	}
+	const starts, atOnce = 200, 4
 	root := "/work/start"
 	b := newBench(t, root, 0)
 	s := b.site(&attack{name: "start"})
 	before := digest(s)
-	for i := range n {
-		argv := []string{"sh", "-c", "echo x >> " + s.Out + "/f"}
-		if i%2 == 1 {
-			argv = []string{"cp", "/etc/hostname", filepath.Join(s.Out, "new")}
-		}
-		if code := planfenceRun(t, root, argv...); code == 0 {
-			t.Errorf("start %d: the write worked", i)
-		}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range atOnce {
+		wg.Go(func() {
+			for i := next.Add(1); i <= starts && !t.Failed(); i = next.Add(1) {
+				argv := []string{"sh", "-c", "echo x >> " + s.Out + "/f"}
+				if i%2 == 1 {
+					argv = []string{"cp", "/etc/hostname", filepath.Join(s.Out, "new")}
+				}
+				if code, text := planfenceRun(root, argv...); code == 0 || code >= 125 {
+					t.Errorf("start %d: exit status %d: %s", i, code, text)
+				}
+			}
+		})
 	}
+	wg.Wait()
 	if d := diff(before, digest(s)); d != "" {
 		t.Errorf("changed outside the scope:\n%s", d)
+	}
+	// The control: the same commands do it without the fence.
+	command(t, "sh", "-c", "echo x >> "+s.Out+"/f && cp /etc/hostname "+filepath.Join(s.Out, "new"))
+	if d := diff(before, digest(s)); d == "" {
+		t.Error("the control changed nothing")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -167,4 +168,14 @@ func overlay(t *testing.T, at string) {
 	}
 	command(t, "mount", "-t", "overlay", "overlay", "-o",
 		"lowerdir=/work/layers/lower,upperdir=/work/layers/upper,workdir=/work/layers/work", at)
+}
+
+// eventually waits for something that another process brings about.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("after a minute still not: %s", what)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +50,7 @@ type Companion struct {
 	byGeneration map[uint64]scopeInForce
 	mappings     []string // shared mappings of files that are out of scope now
 	pending      chan struct{}
+	switching    atomic.Bool // between the attaching for a revocation and the change of scope
 	staleSince   time.Time
 	staleWhy     string
 

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +30,8 @@ const (
 // that share the programs.
 func (c *Companion) revoking() string { return filepath.Join(StateDir(c.name), "revoking") }
 
-// revoke begins a revocation. It is called after each change of scope.
+// revoke attaches the programs of a revocation. It is called before a change of
+// scope; [Companion.revoked] after it.
 func (c *Companion) revoke() {
 	if c.Audit {
 		return // nothing is refused
@@ -36,14 +39,23 @@ func (c *Companion) revoke() {
 	unlock, err := loader.Lock()
 	if err == nil {
 		defer unlock()
+		c.switching.Store(true)
 		if err = os.WriteFile(c.revoking(), nil, 0o600); err == nil {
 			err = c.fence.Revoke()
 		}
 	}
 	if err != nil {
 		c.Warn(fmt.Sprintf("descriptors opened under the old scope are not revoked: %v", err))
+	}
+}
+
+// revoked has the [Companion.Revoker] look, by the scope now in force, for what is
+// left of the old one. Looks made before would find nothing, and end the revocation.
+func (c *Companion) revoked() {
+	if c.Audit {
 		return
 	}
+	c.switching.Store(false)
 	select {
 	case c.pending <- struct{}{}:
 	default:
@@ -97,6 +109,9 @@ func (c *Companion) unrevoke() {
 		return
 	}
 	defer unlock()
+	if c.switching.Load() {
+		return // a switch has begun, and asks for looks when it is made
+	}
 	os.Remove(c.revoking())
 	others, _ := filepath.Glob(filepath.Join(loader.StateDir, "sessions", "*", "revoking"))
 	for _, o := range others {
@@ -130,7 +145,9 @@ func (c *Companion) leftovers() (stale bool, mappings []string) {
 		}
 		if !seen[m.PID] {
 			seen[m.PID] = true
-			mappings = append(mappings, c.staleMappings(pol, m.PID)...)
+			open, more := c.staleMappings(pol, m.PID)
+			mappings = append(mappings, open...)
+			stale = stale || more
 		}
 	}
 	return stale, mappings
@@ -189,26 +206,59 @@ func writable(fdinfo string) bool {
 	return true
 }
 
-func (c *Companion) staleMappings(pol *policy.Policy, pid int) (out []string) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	sc := bufio.NewScanner(f)
+// mapping is one of a process's, as proc_pid_smaps(5) has it.
+type mapping struct {
+	path     string
+	writable bool // shared, and written through without being asked again
+	maybe    bool // shared, and can be made writable by mprotect(2)
+}
+
+// sharedMappings reads the shared mappings of named files that are, or can be made,
+// writable.
+func sharedMappings(smaps io.Reader) (out []mapping) {
+	sc := bufio.NewScanner(smaps)
+	sc.Buffer(nil, 64<<10) // a path has at most 4 x PATH_MAX bytes, escaped
+	path, shared, wr := "", false, false
 	for sc.Scan() {
-		// address perms offset dev inode path, proc_pid_maps(5)
-		w := strings.Fields(sc.Text())
-		if len(w) < 6 || len(w[1]) < 4 || w[1][1] != 'w' || w[1][3] != 's' || !strings.HasPrefix(w[5], "/") {
+		line := sc.Text()
+		w := strings.Fields(line)
+		if len(w) == 0 {
 			continue
 		}
-		path := sc.Text()[strings.Index(sc.Text(), w[5]):]
-		if strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/memfd:") || strings.HasPrefix(path, "/SYSV") {
+		if !strings.HasSuffix(w[0], ":") { // address perms offset dev inode path
+			path, shared = "", len(w) >= 6 && len(w[1]) == 4 && w[1][3] == 's' && strings.HasPrefix(w[5], "/")
+			if shared {
+				wr = w[1][1] == 'w'
+				path = line[strings.Index(line, w[5]):]
+			}
 			continue
 		}
-		if !pol.Allowed(c.Config.Root, strings.TrimSuffix(path, " (deleted)"), policy.Self) {
-			out = append(out, fmt.Sprintf("%d %s", pid, path))
+		if w[0] != "VmFlags:" || !shared || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/memfd:") || strings.HasPrefix(path, "/SYSV") {
+			continue
+		}
+		if maybe := slices.Contains(w[1:], "mw"); wr || maybe {
+			out = append(out, mapping{path, wr, maybe && !wr})
 		}
 	}
 	return out
+}
+
+// staleMappings returns the mappings of a process that can still be written through
+// out of scope, and whether some could be made so if nobody asked.
+func (c *Companion) staleMappings(pol *policy.Policy, pid int) (out []string, more bool) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps", pid))
+	if err != nil {
+		return nil, false // it has ended
+	}
+	defer f.Close()
+	for _, m := range sharedMappings(f) {
+		if pol.Allowed(c.Config.Root, strings.TrimSuffix(m.path, " (deleted)"), policy.Self) {
+			continue
+		}
+		if m.writable {
+			out = append(out, fmt.Sprintf("%d %s", pid, m.path))
+		}
+		more = more || m.maybe
+	}
+	return out, more
 }

@@ -158,6 +158,7 @@ func (c *Companion) Sync() error {
 	if err == nil {
 		c.revoke() // first: no write passes between the two
 		err = c.apply(p, text, id)
+		c.revoked()
 	}
 	if err != nil {
 		c.stale(err)
