@@ -91,6 +91,8 @@ func init() {
 		raceMain(arg)
 	case "revoked":
 		revokedMain(arg)
+	case "links":
+		linksMain(arg)
 	case "load":
 		loadMain(arg)
 	case "fuzz":

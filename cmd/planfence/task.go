@@ -64,10 +64,17 @@ the id to the active-task file; sessions follow within 100 ms.`,
 	return c
 }
 
+// How long task waits for sessions to follow: far longer than a machine needs that is
+// not short of processors, and for one that keeps its scope as its plan is broken.
+const (
+	awaitMost   = 30 * time.Second
+	awaitBroken = 5 * time.Second
+)
+
 // awaitTask waits until the sessions that follow the file have the task in
-// force; a session that does not within two polls of its companion is an error.
+// force; a session that does not in time is an error.
 func awaitTask(path, id string) error {
-	deadline := time.Now().Add(5 * time.Second)
+	began := time.Now()
 	for {
 		states, err := companion.States()
 		if err != nil {
@@ -82,10 +89,11 @@ func awaitTask(path, id string) error {
 		if late == nil {
 			return nil
 		}
-		if time.Now().After(deadline) {
-			if late.StaleWhy != "" {
-				return hinted(fmt.Errorf("session %s keeps task %s: %s", late.Name, orNone(late.Task), late.StaleWhy), "mend the plan: planfence lint")
-			}
+		waited := time.Since(began)
+		if waited > awaitBroken && late.StaleWhy != "" {
+			return hinted(fmt.Errorf("session %s keeps task %s: %s", late.Name, orNone(late.Task), late.StaleWhy), "mend the plan: planfence lint")
+		}
+		if waited > awaitMost {
 			return hinted(fmt.Errorf("session %s still has task %s", late.Name, orNone(late.Task)), "planfence status shows why")
 		}
 		time.Sleep(5 * time.Millisecond)

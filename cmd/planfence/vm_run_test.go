@@ -214,13 +214,13 @@ func testStdout(t *testing.T, u *account, dir string) {
 	count(t, "stdout: the log", err)
 }
 
-// eventually waits until a condition holds, for at most ten seconds.
+// eventually waits until a condition holds, for at most a minute.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for tick := time.NewTicker(5 * time.Millisecond); !holds(); <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("not so after ten seconds: %s", what)
+			t.Fatalf("not so after a minute: %s", what)
 		}
 	}
 }
