@@ -83,12 +83,12 @@ func execute(args []string, e *env) int {
 			return code
 		}
 	}
-	report(e, cmd, err)
+	complain(e, cmd, err)
 	return code
 }
 
-// report prints an error and its way out.
-func report(e *env, cmd *cobra.Command, err error) {
+// complain prints an error and its way out.
+func complain(e *env, cmd *cobra.Command, err error) {
 	text := strings.TrimSpace(err.Error())
 	hint := hintOf(err)
 	if hint == "" && (strings.HasPrefix(text, "unknown flag") || strings.HasPrefix(text, "unknown command") ||

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -52,6 +53,8 @@ type Record struct {
 	Version  string   `json:"version,omitempty"`
 	User     string   `json:"user,omitempty"`
 	Profiles []string `json:"profiles,omitempty"`
+	Allow    []string `json:"allow,omitempty"` // as given with --allow
+	Idle     string   `json:"idle,omitempty"`  // closed: with no task everything is refused
 	Exit     *int     `json:"exit,omitempty"`
 	Lost     uint64   `json:"lost,omitempty"`
 	Blocks   uint64   `json:"blocks,omitempty"`
@@ -94,7 +97,7 @@ func (r *Record) Marshal() ([]byte, error) {
 	if err := e.Encode(r); err != nil {
 		return nil, fmt.Errorf("encode record: %w", err)
 	}
-	return b.Bytes(), nil
+	return EscapeJSON(b.Bytes()), nil
 }
 
 // Printable makes text safe for a terminal: control, format and bidirectional
@@ -112,7 +115,7 @@ func Printable(s string) string {
 			b.WriteString(`\t`)
 		case r == '\r':
 			b.WriteString(`\r`)
-		case unicode.Is(unicode.C, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r):
+		case hidden(r):
 			if r > 0xffff {
 				fmt.Fprintf(&b, `\U%08x`, r)
 			} else {
@@ -162,4 +165,40 @@ func (r *Record) Text() string {
 		fmt.Fprintf(&b, " x%d", r.Count)
 	}
 	return b.String()
+}
+
+// hidden reports whether a character is nothing that one sees: control, format,
+// bidirectional, line and paragraph separators.
+func hidden(r rune) bool {
+	return unicode.Is(unicode.C, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)
+}
+
+// EscapeJSON makes JSON safe for a terminal without changing what it says:
+// inside strings, where alone they can be, hidden characters become \u escapes.
+func EscapeJSON(b []byte) []byte {
+	plain := true
+	for _, c := range b {
+		if c >= 0x7f {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		return b
+	}
+	out := make([]byte, 0, len(b)+16)
+	for len(b) > 0 {
+		r, n := utf8.DecodeRune(b)
+		switch {
+		case r < 0x7f || !hidden(r) && (r != utf8.RuneError || n > 1):
+			out = append(out, b[:n]...)
+		case r > 0xffff:
+			hi, lo := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, hi, lo)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		b = b[n:]
+	}
+	return out
 }

@@ -161,6 +161,10 @@ func (c *Companion) Start() {
 	r := c.note("session-start", "")
 	r.Root, r.Plan, r.Command, r.Attach, r.Mode = c.Config.Root, c.Config.Plan, c.About.Command, c.About.Attach, c.About.Mode
 	r.Kernel, r.Version, r.User = unix.ByteSliceToString(u.Release[:]), c.About.Version, c.About.User
+	r.Profiles, r.Allow = c.Config.Profiles, c.Config.Allow
+	if c.Config.Idle == "closed" {
+		r.Idle = c.Config.Idle
+	}
 	c.write(r)
 }
 
