@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -20,6 +20,7 @@ import (
 	"planfence/cmd/planfence/internal/blocklog"
 	"planfence/cmd/planfence/internal/companion"
 	"planfence/cmd/planfence/internal/launch"
+	"planfence/cmd/planfence/internal/metrics"
 	"planfence/cmd/planfence/internal/policy"
 	"planfence/loader"
 )
@@ -30,6 +31,7 @@ type runFlags struct {
 	allow, profiles                               []string
 	quiet, noSiblings                             bool
 	logMax                                        int64
+	metrics                                       string
 }
 
 func newRun(e *env) *cobra.Command {
@@ -65,7 +67,7 @@ The exit status is the command's (128+n for a signal); 127 if it is not found,
 	fl := c.Flags()
 	fl.SetInterspersed(false)
 	f.add(fl)
-	fl.StringVar(&f.log, "log", "", "the block log's `file`, - for stdout (default: blocked.log beside the plan)")
+	fl.StringVar(&f.log, "log", "", "the block log's `file`, - for stdout, journald for the journal (default: blocked.log beside the plan)")
 	fl.StringVar(&f.mode, "mode", "enforce", "`enforce` refuses; audit only records what would have been refused")
 	fl.StringVar(&f.attach, "attach", "auto", "attach `mode`: auto, lsm or fmod_ret")
 	fl.StringArrayVar(&f.allow, "allow", nil, "a further `path` or scope-style pattern that may be written (repeatable)")
@@ -77,6 +79,7 @@ The exit status is the command's (128+n for a signal); 127 if it is not found,
 	fl.BoolVar(&f.quiet, "quiet", false, "print no line a block")
 	fl.BoolVar(&f.noSiblings, "no-siblings", false, "do not allow saving a file through a sibling that is renamed onto it")
 	fl.Int64Var(&f.logMax, "log-max", 0, "rotate the log at this size in `bytes` (0: never)")
+	fl.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics on this `address`, [HOST:]PORT, HOST in numbers (default host: 127.0.0.1)")
 	return c
 }
 
@@ -153,61 +156,6 @@ func (f *runFlags) run(e *env, args []string) error {
 	return s.start(p, id, fixed)
 }
 
-// findCommand finds the executable in the command's own PATH.
-func findCommand(name string, who *identity) (string, error) {
-	path := os.Getenv("PATH")
-	for _, kv := range who.env {
-		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
-			path = v
-		}
-	}
-	notExec := func(p string, err error) error {
-		return &exitError{code: launch.ExitNotExecable, err: fmt.Errorf("run %s: %w", p, err), hint: "it is there, but cannot be executed"}
-	}
-	if strings.Contains(name, "/") {
-		switch err := executable(name); {
-		case err == nil:
-			return filepath.Abs(name)
-		case errors.Is(err, fs.ErrNotExist):
-			return "", &exitError{code: launch.ExitNotFound, err: fmt.Errorf("run %s: no such file", name), hint: "give the path of a program"}
-		default:
-			return "", notExec(name, err)
-		}
-	}
-	var denied error
-	for _, dir := range filepath.SplitList(path) {
-		if dir == "" {
-			dir = "."
-		}
-		p := filepath.Join(dir, name)
-		err := executable(p)
-		if err == nil {
-			return filepath.Abs(p)
-		}
-		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-			denied = notExec(p, err)
-		}
-	}
-	if denied != nil {
-		return "", denied
-	}
-	return "", &exitError{code: launch.ExitNotFound, err: fmt.Errorf("run %s: not found in PATH (%s)", name, path), hint: "give the program's full path"}
-}
-
-func executable(path string) error {
-	st, err := os.Stat(path)
-	if err != nil {
-		return cause(err)
-	}
-	if st.IsDir() {
-		return syscall.EISDIR
-	}
-	if st.Mode()&0o111 == 0 {
-		return fs.ErrPermission
-	}
-	return nil
-}
-
 // fenced is one run.
 type fenced struct {
 	flags *runFlags
@@ -216,6 +164,7 @@ type fenced struct {
 	who   *identity
 	path  string
 	args  []string
+	logTo string // file, stdout or journald
 
 	c    *companion.Companion
 	busy bool // fenced processes are left
@@ -239,6 +188,8 @@ func (s *fenced) cleanup() {
 // start raises the fence and runs the command; everything is undone on failure.
 func (s *fenced) start(p *project, id, fixed string) (err error) {
 	defer s.cleanup()
+	// A reader of stdout or stderr that goes away ends neither the session nor its log.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	tmp, err := s.tempDir()
 	if err != nil {
 		return err
@@ -250,10 +201,15 @@ func (s *fenced) start(p *project, id, fixed string) (err error) {
 	}
 	s.undo = append(s.undo, func() { log.Close() })
 
+	listener, err := s.listen()
+	if err != nil {
+		return err
+	}
+
 	s.c = &companion.Companion{
 		Config: s.cfg, FixedTask: fixed, Audit: s.flags.mode == "audit", Hardlinks: s.flags.hardlinks == "allow", LogMax: s.flags.logMax,
 		About: companion.About{Mode: s.flags.mode, User: s.who.name, Version: version, Command: s.args},
-		Stdio: stdio(), Log: log, Warn: func(m string) { s.say("%s", m) },
+		Stdio: stdio(), Log: log, LogTo: s.logTo, Warn: func(m string) { s.say("%s", m) },
 	}
 	if !s.flags.quiet {
 		s.c.OnRecord = func(r *blocklog.Record) {
@@ -278,6 +234,13 @@ func (s *fenced) start(p *project, id, fixed string) (err error) {
 	wg.Go(func() { s.c.Run(ctx) })
 	wg.Go(func() { s.c.Watch(ctx) })
 	wg.Go(func() { s.c.Revoker(ctx) })
+	if listener != nil {
+		wg.Go(func() {
+			if err := metrics.Serve(ctx, listener, s.c.Measure); err != nil {
+				s.say("%v", err)
+			}
+		})
+	}
 	finish := func(code int) {
 		stop()
 		wg.Wait()
@@ -302,6 +265,20 @@ func (s *fenced) start(p *project, id, fixed string) (err error) {
 	return nil
 }
 
+// listen opens the address of --metrics, before anything is fenced.
+func (s *fenced) listen() (net.Listener, error) {
+	if s.flags.metrics == "" {
+		return nil, nil
+	}
+	l, err := metrics.Listen(s.flags.metrics)
+	if err != nil {
+		return nil, hinted(err, "--metrics takes a port for 127.0.0.1, or an address in numbers such as 0.0.0.0:9464")
+	}
+	s.undo = append(s.undo, func() { l.Close() })
+	s.say("metrics on http://%s/metrics", l.Addr())
+	return l, nil
+}
+
 // raise loads or joins the fence and puts the first scope in force.
 func (s *fenced) raise(id string) (*loader.Fence, error) {
 	unlock, err := loader.Lock()
@@ -319,7 +296,11 @@ func (s *fenced) raise(id string) (*loader.Fence, error) {
 		s.say("found sessions without a companion: %s; they stay fenced", strings.Join(orphans, ", "))
 	}
 	if err = s.c.Begin(fence, id); err == nil {
-		err = companion.StartKeeper(fence, s.c.SessionName())
+		var out *os.File
+		if s.logTo == "stdout" {
+			out = os.Stdout
+		}
+		err = companion.StartKeeper(fence, s.c.SessionName(), out)
 	}
 	if err != nil {
 		fence.Close()
@@ -387,7 +368,7 @@ func (s *fenced) announce(fence *loader.Fence) {
 	}
 	log := s.cfg.Log
 	if log == "" {
-		log = "stdout"
+		log = s.logTo
 	}
 	s.say("fenced: root %s, task %s, mode %s, attach %s, profile %s, log %s", s.cfg.Root, task, s.flags.mode, fence.Mode,
 		orNone(strings.Join(s.cfg.Profiles, ",")), log)
@@ -398,6 +379,7 @@ func (s *fenced) announce(fence *loader.Fence) {
 
 // wait passes signals on and returns the exit status.
 func (s *fenced) wait(cmd *exec.Cmd) int {
+	hadTerminal := controlling()
 	sig := make(chan os.Signal, 8)
 	// From the terminal the command gets these itself: it is in the same process group.
 	signal.Notify(sig, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP)
@@ -408,7 +390,10 @@ func (s *fenced) wait(cmd *exec.Cmd) int {
 			case <-done:
 				return
 			case n := <-sig:
-				if n == unix.SIGTERM || n == unix.SIGHUP {
+				if n == unix.SIGHUP {
+					s.c.Reopen() // the log was rotated
+				}
+				if n == unix.SIGTERM || n == unix.SIGHUP && hadTerminal && !controlling() {
 					_ = cmd.Process.Signal(n)
 				}
 			}
@@ -429,6 +414,16 @@ func (s *fenced) wait(cmd *exec.Cmd) int {
 	}
 	s.say("wait for the command: %v", err)
 	return launch.ExitFailure
+}
+
+// controlling reports whether there is a controlling terminal.
+func controlling() bool {
+	f, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	f.Close()
+	return true
 }
 
 // end takes the session away. Processes that are left stay fenced.
@@ -470,49 +465,6 @@ func (s *fenced) tempDir() (string, error) {
 		return "", fmt.Errorf("chown %s: %w", dir, err)
 	}
 	return filepath.EvalSymlinks(dir)
-}
-
-// stdoutSink prints records to stdout.
-type stdoutSink struct{ e *env }
-
-func (o stdoutSink) Write(r *blocklog.Record) error {
-	b, err := r.Marshal()
-	if err != nil {
-		return err
-	}
-	_, err = o.e.stdout.Write(b)
-	return err
-}
-
-func (o stdoutSink) Close() error { return nil }
-
-func (s *fenced) openLog() (companion.Sink, error) {
-	if s.flags.log == "-" {
-		s.cfg.Log = ""
-		return stdoutSink{s.env}, nil
-	}
-	if s.flags.log != "" {
-		path, err := filepath.Abs(s.flags.log)
-		if err != nil {
-			return nil, fmt.Errorf("find the log: %w", err)
-		}
-		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
-		if err != nil {
-			return nil, hinted(fmt.Errorf("open the log %s: %w", path, cause(err)), "make its directory first, or choose another with --log")
-		}
-		s.cfg.Log = filepath.Join(dir, filepath.Base(path))
-	}
-	uid, gid := 0, 0
-	if st, err := os.Stat(filepath.Dir(s.cfg.Log)); err == nil {
-		if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-			uid, gid = int(sys.Uid), int(sys.Gid)
-		}
-	}
-	w, err := blocklog.Open(s.cfg.Log, uid, gid, s.flags.logMax)
-	if err != nil {
-		return nil, hinted(err, "choose another log with --log FILE, or --log - for stdout")
-	}
-	return w, nil
 }
 
 // stdio returns what the operator opened descriptors 0, 1 and 2 on, where it is

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -20,7 +18,7 @@ import (
 
 type tailFlags struct {
 	projectFlags
-	follow, asJSON        bool
+	follow, asJSON, stats bool
 	lines                 int
 	session, op, reason   []string
 	tasks                 []string
@@ -39,9 +37,11 @@ func newTail(e *env) *cobra.Command {
 		Short: "Print the block stream for people, or as JSON",
 		Long: `tail prints the last records of the block log (also of rotated and gzipped
 ones), and with -f goes on as they come, through rotation. LOG defaults to
-blocked.log beside the plan.`,
+blocked.log beside the plan. --stats counts instead: a table that is kept up to
+date until q or Ctrl-C.`,
 		Example: `  planfence tail -f
   planfence tail --task T2 --path 'src/**' --since 1h
+  planfence tail --stats --since 1h
   planfence tail -n 0 -f --json | jq .path`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return f.run(e, args) },
@@ -51,6 +51,7 @@ blocked.log beside the plan.`,
 	fl.StringVar(&f.root, "root", "", "the project's root `directory`")
 	fl.BoolVarP(&f.follow, "follow", "f", false, "go on as records come")
 	fl.IntVarP(&f.lines, "lines", "n", 20, "how `many` of the last records to print, -1 for all")
+	fl.BoolVar(&f.stats, "stats", false, "show a live table of refusals by task, operation and path")
 	fl.BoolVar(&f.asJSON, "json", false, "print the records as they are")
 	fl.StringSliceVar(&f.session, "session", nil, "only these `sessions`")
 	fl.StringSliceVar(&f.tasks, "task", nil, "only these `tasks`")
@@ -106,35 +107,62 @@ func (f *tailFlags) run(e *env, args []string) error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	var last []*blocklog.Record
-	bad := 0
-	if f.lines != 0 {
-		bad, err = blocklog.ReadAll(log, func(r *blocklog.Record) {
-			if f.wants(r) {
-				last = append(last, r)
-				if f.lines > 0 && len(last) > f.lines {
-					last = last[1:]
-				}
-			}
-		})
-		if err != nil && !(f.follow && errors.Is(err, fs.ErrNotExist)) {
-			return hinted(err, "no session has run yet, or it logged elsewhere: planfence tail FILE")
-		}
+	if f.stats {
+		return showStats(ctx, e, log, f)
 	}
-	for _, r := range last {
+	if f.follow {
+		var last lastRecords
+		caught := false
+		blocklog.Follow(ctx, log, func(r *blocklog.Record) {
+			switch {
+			case !f.wants(r):
+			case caught:
+				f.print(e, r)
+			default:
+				last.add(r, f.lines)
+			}
+		}, func(bad int) {
+			caught = true
+			f.printLast(e, last, log, bad)
+		})
+		return nil
+	}
+	var last lastRecords
+	bad, err := blocklog.ReadAll(log, func(r *blocklog.Record) {
+		if f.wants(r) {
+			last.add(r, f.lines)
+		}
+	})
+	if err != nil {
+		return hinted(err, "no session has run yet, or it logged elsewhere: planfence tail FILE; journalctl -t planfence reads the journal")
+	}
+	f.printLast(e, last, log, bad)
+	return nil
+}
+
+// lastRecords keeps the last ones; -1 for all.
+type lastRecords struct{ list []*blocklog.Record }
+
+func (l *lastRecords) add(r *blocklog.Record, lines int) {
+	if lines == 0 {
+		return
+	}
+	l.list = append(l.list, r)
+	if lines > 0 && len(l.list) >= 2*lines { // not one by one: the list would be moved for each
+		l.list = append(l.list[:0], l.list[len(l.list)-lines:]...)
+	}
+}
+
+func (f *tailFlags) printLast(e *env, l lastRecords, log string, bad int) {
+	if f.lines >= 0 && len(l.list) > f.lines {
+		l.list = l.list[len(l.list)-f.lines:]
+	}
+	for _, r := range l.list {
 		f.print(e, r)
 	}
 	if bad > 0 {
 		fmt.Fprintf(e.stderr, "planfence: %s: %d lines are no records\n", filepath.Base(log), bad)
 	}
-	if !f.follow {
-		return nil
-	}
-	return blocklog.Follow(ctx, log, func(r *blocklog.Record) {
-		if f.wants(r) {
-			f.print(e, r)
-		}
-	})
 }
 
 func terminal(f *os.File) bool {
@@ -190,14 +218,14 @@ func (f *tailFlags) print(e *env, r *blocklog.Record) {
 	}
 	if r.Session != f.lastSession || r.Task != f.lastTask || !f.headed {
 		f.headed, f.lastSession, f.lastTask = true, r.Session, r.Task
-		fmt.Fprintln(e.stdout, f.paint("1", fmt.Sprintf("-- session %s, task %s", r.Session, orNone(r.Task))))
+		fmt.Fprintln(e.stdout, f.paint("1", blocklog.Printable(fmt.Sprintf("-- session %s, task %s", r.Session, orNone(r.Task)))))
 	}
-	clock := r.Time
+	clock := blocklog.Printable(r.Time)
 	if t, err := time.Parse(time.RFC3339Nano, r.Time); err == nil {
 		clock = t.Local().Format("15:04:05.000")
 	}
 	if r.Kind != "block" {
-		fmt.Fprintf(e.stdout, "%s  %s\n", clock, f.paint("2", strings.TrimSpace(r.Kind+" "+noteText(r))))
+		fmt.Fprintf(e.stdout, "%s  %s\n", clock, f.paint("2", strings.TrimSpace(blocklog.Printable(r.Kind)+" "+noteText(r))))
 		return
 	}
 	code := "31" // red
@@ -218,22 +246,22 @@ func (f *tailFlags) print(e *env, r *blocklog.Record) {
 	}
 	tail := fmt.Sprintf("%s[%d]", blocklog.Printable(r.Comm), r.PID)
 	if len(r.Owner) > 0 {
-		tail += "  owner " + strings.Join(r.Owner, ",")
+		tail += "  owner " + blocklog.Printable(strings.Join(r.Owner, ","))
 	}
 	if r.Count > 1 {
 		tail += fmt.Sprintf("  x%d", r.Count)
 	}
 	if r.Via != "" {
-		tail += "  via " + r.Via
+		tail += "  via " + blocklog.Printable(r.Via)
 	}
-	fmt.Fprintf(e.stdout, "%s  %s %-12s %-40s %s\n", clock, f.paint(code, fmt.Sprintf("%-11s", r.Op)), r.Reason, text, f.paint("2", tail))
+	fmt.Fprintf(e.stdout, "%s  %s %-12s %-40s %s\n", clock, f.paint(code, fmt.Sprintf("%-11s", blocklog.Printable(r.Op))), blocklog.Printable(r.Reason), text, f.paint("2", tail))
 }
 
 // noteText says what a record that is no block tells.
 func noteText(r *blocklog.Record) string {
 	switch r.Kind {
 	case "session-start":
-		return fmt.Sprintf("%s (root %s, mode %s, attach %s, user %s)", blocklog.Printable(strings.Join(r.Command, " ")), blocklog.Printable(r.Root), r.Mode, r.Attach, r.User)
+		return fmt.Sprintf("%s (root %s, mode %s, attach %s, user %s)", blocklog.Printable(strings.Join(r.Command, " ")), blocklog.Printable(r.Root), blocklog.Printable(r.Mode), blocklog.Printable(r.Attach), blocklog.Printable(r.User))
 	case "session-end":
 		s := fmt.Sprintf("%d blocks", r.Blocks)
 		if r.Exit != nil {

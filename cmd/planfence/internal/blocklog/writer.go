@@ -3,6 +3,7 @@ package blocklog
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -10,28 +11,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Writer appends records to a file. A failed write never stops the session: it
-// is counted, and told when writing works again. Safe for concurrent use.
+// Sink takes records. A failed write is the caller's to count: the record is
+// not written later. Safe for concurrent use.
+type Sink interface {
+	Write(*Record) error
+	Reopen() error // after the log has been moved away, for SIGHUP
+	Close() error
+}
+
+// Writer is a [Sink] that appends to a file.
 type Writer struct {
-	mu     sync.Mutex
-	path   string
-	dir    *os.File
-	f      *os.File
-	max    int64 // 0: no cap
-	size   int64
-	Failed uint64 // records that could not be written
-	uid    int
-	gid    int
+	mu   sync.Mutex
+	path string
+	dir  *os.File
+	f    *os.File
+	max  int64 // 0: no cap
+	size int64
+	torn bool // the last line has no end
+	uid  int
+	gid  int
 }
 
 // Open opens the log for appending, creating it with mode 0644 for the given
-// owner. Nothing on the way is followed at its last step: a symbolic link, a
-// FIFO or a device there is an error. max is the size in bytes from which the
+// owner. path is absolute and resolved: a symbolic link anywhere on the way is an
+// error, and so is a FIFO, a device or a file with further hard links. max is the size in bytes from which the
 // log is rotated to PATH.1 (0: never).
 func Open(path string, uid, gid int, max int64) (*Writer, error) {
-	dir, err := os.OpenFile(filepath.Dir(path), os.O_RDONLY|unix.O_DIRECTORY, 0)
+	dir, err := openDir(filepath.Dir(path))
 	if err != nil {
-		return nil, fmt.Errorf("open the log's directory: %w", err)
+		return nil, err
 	}
 	w := &Writer{path: path, dir: dir, max: max, uid: uid, gid: gid}
 	if err := w.open(); err != nil {
@@ -39,6 +47,20 @@ func Open(path string, uid, gid int, max int64) (*Writer, error) {
 		return nil, err
 	}
 	return w, nil
+}
+
+// openDir opens a directory without following any link.
+func openDir(path string) (*os.File, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("open the log's directory %s: there is a symbolic link on the way", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the log's directory %s: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 func (w *Writer) open() error {
@@ -88,36 +110,55 @@ func (w *Writer) Write(r *Record) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.follow()
-	if w.f == nil {
-		w.Failed++
-		return fmt.Errorf("write log %s: it is not open", w.path)
+	if err := w.follow(); err != nil {
+		return err
+	}
+	if w.torn {
+		line = append([]byte{'\n'}, line...)
 	}
 	n, err := w.f.Write(line)
 	w.size += int64(n)
 	if err != nil {
-		w.Failed++
-		return fmt.Errorf("write log: %w", err)
+		w.torn = n > 0 && !w.cut(n) || n == 0 && w.torn
+		return fmt.Errorf("write log %s: %w", w.path, cause(err))
 	}
+	w.torn = false
 	if w.max > 0 && w.size >= w.max {
 		w.rotate()
 	}
 	return nil
 }
 
+// cut takes the beginning of a line back that a full disk left at the end of
+// the log. It fails if another session has written behind it.
+func (w *Writer) cut(n int) bool {
+	end, err := w.f.Seek(0, io.SeekCurrent) // after appending: the end of what was written
+	if err != nil {
+		return false
+	}
+	st, err := w.f.Stat()
+	return err == nil && st.Size() == end && w.f.Truncate(end-int64(n)) == nil
+}
+
 // follow opens the log anew if it was renamed or removed (logrotate).
-func (w *Writer) follow() {
-	var byName, open unix.Stat_t
+func (w *Writer) follow() error {
 	if w.f != nil {
-		if unix.Fstatat(int(w.dir.Fd()), filepath.Base(w.path), &byName, unix.AT_SYMLINK_NOFOLLOW) == nil &&
-			unix.Fstat(int(w.f.Fd()), &open) == nil && byName.Ino == open.Ino && byName.Dev == open.Dev {
-			w.size = open.Size
-			return
+		if st, same := w.named(); same {
+			w.size = st.Size
+			return nil
 		}
 		w.f.Close()
-		w.f = nil
+		w.f, w.torn = nil, false
 	}
-	_ = w.open() // a failure shows as a closed log: counted by Write
+	return w.open()
+}
+
+// named reports whether the log's name still leads to the open file.
+func (w *Writer) named() (open unix.Stat_t, same bool) {
+	var byName unix.Stat_t
+	same = unix.Fstatat(int(w.dir.Fd()), filepath.Base(w.path), &byName, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		unix.Fstat(int(w.f.Fd()), &open) == nil && byName.Ino == open.Ino && byName.Dev == open.Dev
+	return open, same
 }
 
 // Reopen closes and opens the log, for SIGHUP.
@@ -126,7 +167,7 @@ func (w *Writer) Reopen() error {
 	defer w.mu.Unlock()
 	if w.f != nil {
 		w.f.Close()
-		w.f = nil
+		w.f, w.torn = nil, false
 	}
 	return w.open()
 }
@@ -135,15 +176,20 @@ func (w *Writer) Reopen() error {
 const keep = 5
 
 func (w *Writer) rotate() {
+	if _, same := w.named(); !same {
+		return // another session has just done it
+	}
 	base := filepath.Base(w.path)
 	d := int(w.dir.Fd())
 	for i := keep - 1; i >= 1; i-- {
-		_ = unix.Renameat(d, fmt.Sprintf("%s.%d", base, i), d, fmt.Sprintf("%s.%d", base, i+1))
+		for _, ext := range []string{"", ".gz"} {
+			_ = unix.Renameat(d, fmt.Sprintf("%s.%d%s", base, i, ext), d, fmt.Sprintf("%s.%d%s", base, i+1, ext))
+		}
 	}
 	if unix.Renameat(d, base, d, base+".1") == nil {
 		w.f.Close()
 		w.f = nil
-		_ = w.open()
+		_ = w.open() // a failure shows at the next record
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"planfence/cmd/planfence/internal/blocklog"
+	"planfence/cmd/planfence/internal/metrics"
 	"planfence/cmd/planfence/internal/policy"
 	"planfence/loader"
 	"planfence/plan"
@@ -29,7 +31,8 @@ type Companion struct {
 	Hardlinks bool
 	LogMax    int64 // told to the keeper
 	Stdio     []*os.File
-	Log       Sink                   // where records go
+	Log       blocklog.Sink          // where records go
+	LogTo     string                 // what Log is, for a keeper: file, stdout or journald
 	OnRecord  func(*blocklog.Record) // called for each record written, may be nil
 	Warn      func(string)           // for the operator, one line
 	About     About
@@ -46,6 +49,7 @@ type Companion struct {
 	policy       *policy.Policy
 	generation   uint64
 	synced       time.Time
+	seen         string   // the watched files' fingerprint when they were read
 	planSum      [32]byte // of the plan's copy in the session's directory
 	byGeneration map[uint64]scopeInForce
 	mappings     []string // shared mappings of files that are out of scope now
@@ -54,16 +58,16 @@ type Companion struct {
 	staleSince   time.Time
 	staleWhy     string
 
-	fold   folder
-	lost   uint64
-	blocks uint64
-	bad    bool // the log failed, and that has been told
-}
+	fold folder
+	lost uint64
 
-// Sink takes records.
-type Sink interface {
-	Write(*blocklog.Record) error
-	Close() error
+	logMu     sync.Mutex // one record after the other, with what is told before it
+	logFailed error      // why the log cannot be written, nil if it can
+	untold    uint64     // refusals since then that have no record
+	unwritten uint64     // all of them
+	saved     uint64     // of them, those that the session's state tells
+	recorded  map[metrics.Key]uint64
+	saveMu    sync.Mutex
 }
 
 type scopeInForce struct {
@@ -77,6 +81,7 @@ func Name(id uint64) string { return fmt.Sprintf("s-%08x", uint32(id>>32)^uint32
 // Begin puts the first scope, of the plan as it is now and the task id, in force in a
 // new session of the fence. The caller holds [loader.Lock].
 func (c *Companion) Begin(f *loader.Fence, id string) error {
+	c.seen = c.fingerprint() // before it is read: a change from here on is found
 	p, text, err := readPlan(c.Config.Plan, c.Config.Root)
 	if err != nil {
 		return err
@@ -290,9 +295,9 @@ func (c *Companion) owners(in scopeInForce, path string) []string {
 
 func (c *Companion) flush(force bool) {
 	for _, r := range c.fold.ripe(time.Now(), force) {
-		c.blocks += r.Count
 		c.write(r)
 	}
+	c.saveUnwritten()
 	if n, err := c.session.Counts(); err == nil && n.Lost > c.lost {
 		c.tellLost()
 	}
@@ -320,18 +325,101 @@ func (c *Companion) note(kind, message string) *blocklog.Record {
 	return r
 }
 
+// write writes a record. Where the log cannot be written the session goes on,
+// and how many refusals have no record is told as soon as it can be again.
 func (c *Companion) write(r *blocklog.Record) {
-	if err := c.Log.Write(r); err != nil {
-		if !c.bad {
-			c.bad = true
-			c.Warn(fmt.Sprintf("%v; the fence holds, but blocks are not recorded", err))
+	c.logMu.Lock()
+	err := c.tellUntold()
+	if err == nil {
+		err = c.Log.Write(r)
+	}
+	failed, back := err != nil && c.logFailed == nil, err == nil && c.logFailed != nil
+	c.logFailed = err
+	if err != nil && r.Kind == "block" {
+		c.untold += r.Count
+		c.unwritten += r.Count
+	}
+	if r.Kind == "block" {
+		if c.recorded == nil {
+			c.recorded = map[metrics.Key]uint64{}
 		}
-	} else if c.bad {
-		c.bad = false
+		c.recorded[metrics.Key{Task: r.Task, Op: r.Op, Reason: r.Reason, Verdict: r.Verdict}] += r.Count
+	}
+	c.logMu.Unlock()
+	if failed {
+		c.Warn(fmt.Sprintf("%v; the fence holds, but blocks are not recorded", err))
+	} else if back {
 		c.Warn("the log can be written again")
 	}
 	if c.OnRecord != nil {
 		c.OnRecord(r)
+	}
+}
+
+// tellUntold writes down how many refusals could not be. With logMu held.
+func (c *Companion) tellUntold() error {
+	if c.untold == 0 {
+		return nil
+	}
+	r := c.note("lost", fmt.Sprintf("%d refusals were made but not recorded one by one: %v", c.untold, c.logFailed))
+	r.Lost = c.untold
+	if err := c.Log.Write(r); err != nil {
+		return err
+	}
+	c.untold = 0
+	return nil
+}
+
+// saveUnwritten brings the session's state in step with what could not be
+// written; it is called every now and then.
+func (c *Companion) saveUnwritten() {
+	c.logMu.Lock()
+	changed := c.unwritten != c.saved
+	c.saved = c.unwritten
+	c.logMu.Unlock()
+	if changed {
+		c.saveState()
+	}
+}
+
+// Measure returns the session's counters as they are now.
+func (c *Companion) Measure() metrics.Snapshot {
+	s := metrics.Snapshot{
+		Session: c.name, Version: c.About.Version, Attach: c.About.Attach, Mode: c.About.Mode,
+		Kernel: map[metrics.Key]uint64{},
+	}
+	if n, err := c.session.Counts(); err == nil {
+		s.Lost = n.Lost
+		for k, v := range n.Refused {
+			s.Kernel[metrics.Key{Op: k.Op, Reason: k.Reason, Verdict: "block"}] = v
+		}
+		for k, v := range n.Audited {
+			s.Kernel[metrics.Key{Op: k.Op, Reason: k.Reason, Verdict: "would-block"}] = v
+		}
+	}
+	if n, err := c.fence.RecursionMisses(); err == nil {
+		s.Misses = n
+	}
+	if all, err := States(); err == nil {
+		s.Sessions = len(all)
+	}
+	c.logMu.Lock()
+	s.Blocks = maps.Clone(c.recorded)
+	s.Lost += c.unwritten
+	c.logMu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.SyncAge, s.Generation = time.Since(c.synced), c.generation
+	if c.staleWhy != "" {
+		s.Stale = time.Since(c.staleSince)
+	}
+	return s
+}
+
+// Reopen opens the log again, after it was moved away.
+func (c *Companion) Reopen() {
+	if err := c.Log.Reopen(); err != nil {
+		c.Warn(fmt.Sprintf("%v; the fence holds, but blocks are not recorded", err))
 	}
 }
 
@@ -366,7 +454,9 @@ func (c *Companion) End(exit *int) error {
 		for _, v := range n.Refused {
 			r.Blocks += v
 		}
-		r.Lost = n.Lost
+		c.logMu.Lock()
+		r.Lost = n.Lost + c.unwritten
+		c.logMu.Unlock()
 	}
 	if all, err := c.fence.Members(); err != nil || len(all[c.session.ID]) > 0 {
 		return errors.Join(err, loader.ErrBusy)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -23,8 +24,9 @@ import (
 // the last fenced process has ended.
 const KeeperName = "planfence-keeper"
 
-// StartKeeper starts the keeper of a session of the fence.
-func StartKeeper(f *loader.Fence, name string) error {
+// StartKeeper starts the keeper of a session of the fence. out is where records
+// go whose log is stdout, nil if it is another.
+func StartKeeper(f *loader.Fence, name string, out *os.File) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find the planfence program: %w", err)
@@ -33,6 +35,9 @@ func StartKeeper(f *loader.Fence, name string) error {
 	cmd.Args = []string{KeeperName, name}
 	cmd.Dir = "/"
 	cmd.Env = []string{"GOMAXPROCS=1"}
+	if out != nil {
+		cmd.Stdout = out
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the keeper: %w", err)
@@ -46,6 +51,7 @@ func Keep(name string) error {
 	if err != nil {
 		return fmt.Errorf("open the lock of session %s: %w", name, err)
 	}
+	signal.Ignore(unix.SIGHUP) // meant for a companion whose log was rotated
 	for {
 		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
 			break
@@ -92,17 +98,14 @@ func adopt(st *State, lock *os.File) (*Companion, error) {
 		Config: st.Config, Audit: st.Mode == "audit", Hardlinks: st.Hardlinks, Warn: func(string) {},
 		About: About{st.Attach, st.Mode, st.User, st.Version, st.Command},
 		fence: fence, session: s, reader: s.NewReader(), name: st.Name, lock: lock, started: st.Started,
-		byGeneration: map[uint64]scopeInForce{}, pending: make(chan struct{}, 1), Log: discard{},
+		byGeneration: map[uint64]scopeInForce{}, pending: make(chan struct{}, 1),
 	}
 	if st.Fixed {
 		c.FixedTask = st.Task
 	}
-	if st.Config.Log != "" {
-		uid, gid := ownerOf(filepath.Dir(st.Config.Log))
-		if w, err := blocklog.Open(st.Config.Log, uid, gid, st.LogMax); err == nil {
-			c.Log = w
-		}
-	}
+	c.LogMax, c.LogTo = st.LogMax, st.LogTo
+	c.unwritten, c.saved = st.Unwritten, st.Unwritten
+	c.Log = keeperLog(st)
 	p, err := st.PlanInForce()
 	var pol *policy.Policy
 	if err == nil {
@@ -137,10 +140,32 @@ func (c *Companion) keepAsIs(st *State) error {
 	return nil
 }
 
-type discard struct{}
+// keeperLog opens the log as the companion had it. Where that fails, every
+// record does, and is counted.
+func keeperLog(st *State) blocklog.Sink {
+	var w blocklog.Sink
+	var err error
+	switch st.LogTo {
+	case "stdout":
+		return &blocklog.Stream{W: os.Stdout}
+	case "journald":
+		w, err = blocklog.NewJournal()
+	default:
+		uid, gid := ownerOf(filepath.Dir(st.Config.Log))
+		w, err = blocklog.Open(st.Config.Log, uid, gid, st.LogMax)
+	}
+	if err != nil {
+		return broken{err}
+	}
+	return w
+}
 
-func (discard) Write(*blocklog.Record) error { return nil }
-func (discard) Close() error                 { return nil }
+// broken is a log that could not be opened.
+type broken struct{ err error }
+
+func (b broken) Write(*blocklog.Record) error { return b.err }
+func (b broken) Reopen() error                { return b.err }
+func (broken) Close() error                   { return nil }
 
 func ownerOf(dir string) (uid, gid int) {
 	if st, err := os.Stat(dir); err == nil {
@@ -164,7 +189,15 @@ func (c *Companion) stay() error {
 	wg.Go(func() { c.Run(ctx) })
 	wg.Go(func() { c.Watch(ctx) })
 	wg.Go(func() { c.Revoker(ctx) })
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, unix.SIGHUP)
+	defer signal.Stop(hup)
 	for {
+		select {
+		case <-hup:
+			c.Reopen()
+		default:
+		}
 		all, err := c.fence.Members()
 		if err == nil && len(all[c.session.ID]) == 0 {
 			break
@@ -201,7 +234,7 @@ func Sweep(f *loader.Fence) ([]string, error) {
 		}
 		if len(i.Members) > 0 {
 			orphans = append(orphans, name)
-			if err := StartKeeper(f, name); err != nil {
+			if err := StartKeeper(f, name, nil); err != nil {
 				return orphans, err
 			}
 			continue

@@ -17,6 +17,7 @@ import (
 type sink []*blocklog.Record
 
 func (s *sink) Write(r *blocklog.Record) error { *s = append(*s, r); return nil }
+func (s *sink) Reopen() error                  { return nil }
 func (s *sink) Close() error                   { return nil }
 
 func spooling(t *testing.T) (*Companion, *sink, string) {

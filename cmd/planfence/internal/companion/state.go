@@ -35,6 +35,8 @@ type State struct {
 	Synced     time.Time     `json:"synced"` // when the scope in force was put in force
 	Cells      int           `json:"cells"`  // of the compiled scope
 	LogMax     int64         `json:"log_max,omitempty"`
+	LogTo      string        `json:"log_to,omitempty"`          // file, stdout or journald
+	Unwritten  uint64        `json:"unwritten,omitempty"`       // refusals that could not be written to the log
 	Mappings   []string      `json:"shared_mappings,omitempty"` // still open, out of scope: "PID PATH"
 	StaleSince *time.Time    `json:"stale_since,omitempty"`
 	StaleWhy   string        `json:"stale_why,omitempty"`
@@ -83,6 +85,11 @@ func Alive(name string) bool {
 
 // saveState replaces session.json in one step.
 func (c *Companion) saveState() {
+	c.saveMu.Lock()
+	defer c.saveMu.Unlock()
+	c.logMu.Lock()
+	unwritten := c.unwritten
+	c.logMu.Unlock()
 	c.mu.Lock()
 	cells := 0
 	if c.policy.Table != nil {
@@ -92,7 +99,7 @@ func (c *Companion) saveState() {
 		Name: c.name, ID: c.session.ID, Slot: c.session.Slot, PID: os.Getpid(), Task: c.policy.TaskID,
 		Fixed: c.FixedTask != "", Kind: c.policy.Kind, Generation: c.generation, Attach: c.About.Attach,
 		Mode: c.About.Mode, Hardlinks: c.Hardlinks, Command: c.About.Command, User: c.About.User,
-		Started: c.started, Synced: c.synced, Cells: cells, LogMax: c.LogMax, StaleWhy: c.staleWhy,
+		Started: c.started, Synced: c.synced, Cells: cells, LogMax: c.LogMax, LogTo: c.LogTo, Unwritten: unwritten, StaleWhy: c.staleWhy,
 		Mappings: c.mappings, Build: loader.Build(), Version: c.About.Version, Config: c.Config,
 	}
 	if c.staleWhy != "" {

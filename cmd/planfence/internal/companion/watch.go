@@ -31,7 +31,7 @@ func (c *Companion) Watch(ctx context.Context) {
 	}
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	last := c.fingerprint()
+	c.follow() // what was changed since the scope in force was read
 	for {
 		select {
 		case <-ctx.Done():
@@ -50,10 +50,16 @@ func (c *Companion) Watch(ctx context.Context) {
 		if w != nil {
 			c.watchDirs(w)
 		}
-		if now := c.fingerprint(); now != last {
-			last = now
-			c.changed()
-		}
+		c.follow()
+	}
+}
+
+// follow brings the scope in step if a watched file is not what it was. Called by
+// one goroutine.
+func (c *Companion) follow() {
+	if now := c.fingerprint(); now != c.seen {
+		c.seen = now
+		c.changed()
 	}
 }
 
@@ -129,6 +135,11 @@ func (c *Companion) fingerprint() (s string) {
 			continue
 		}
 		s += fmt.Sprintf("%s: %d %v %+v;", f, st.Size(), st.ModTime().UnixNano(), identity(st))
+		if st.Mode().IsRegular() && st.Size() <= maxTaskFile { // two changes within one tick of the clock have the same times
+			if b, err := os.ReadFile(f); err == nil {
+				s += string(b) + ";"
+			}
+		}
 	}
 	return s
 }
