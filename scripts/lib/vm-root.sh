@@ -6,10 +6,10 @@
 
 vm_root_suite=trixie
 vm_root_packages=(
-	acl attr bash bpftool bsdutils btrfs-progs bubblewrap busybox-static ca-certificates
-	crun e2fsprogs gcc git iproute2 kmod less libc6-dev libcap2-bin make nano nodejs npm
-	patch perl podman procps psmisc python3 rsync runc sed sqlite3 strace sudo tar tmux
-	util-linux vim xfsprogs zsh
+	acl apparmor attr bash bpftool bsdutils btrfs-progs bubblewrap busybox-static
+	ca-certificates crun e2fsprogs gcc git golang-go iproute2 kmod less libc6-dev libcap2-bin make nano
+	nodejs npm patch perl podman procps psmisc python3 rsync runc sed sqlite3 strace sudo
+	systemd tar tmux util-linux vim xfsprogs zsh
 )
 
 # vm_root_customize ROOT: accounts and settings of the finished tree.
@@ -30,6 +30,26 @@ vm_root_customize() {
 	printf '127.0.0.1 localhost planfence-vm\n::1 localhost\n' >"$root/etc/hosts"
 	: >"$root/etc/fstab"
 	mkdir -p "$root/mnt/share" "$root/usr/lib/modules"
+	vm_root_warm_go "$root"
+}
+
+# vm_root_warm_go ROOT: has go compile what small programs and tests import, into the
+# build cache of the user dev: under emulation that takes minutes.
+vm_root_warm_go() {
+	local dir=$1/home/dev/warm goroot
+	goroot=$(dirname "$(dirname "$(chroot "$1" readlink -f /usr/bin/go)")")
+	mkdir -p "$dir" "$1/home/dev/.config/go/telemetry"
+	echo off >"$1/home/dev/.config/go/telemetry/mode"
+	printf 'module warm\n\ngo 1.21\n' >"$dir/go.mod"
+	printf 'package main\n\nimport (\n\t"fmt"\n\t"os"\n)\n\nfunc main() { fmt.Fprintln(os.Stdout, "warm") }\n' >"$dir/main.go"
+	printf 'package main\n\nimport "testing"\n\nfunc TestMain1(t *testing.T) { main() }\n' >"$dir/main_test.go"
+	chown -R 1000:1000 "$dir" "$1/home/dev/.config"
+	# Without /proc go does not find its own files.
+	chroot --userspec=1000:1000 "$1" env -i HOME=/home/dev PATH=/usr/bin:/bin \
+		GOROOT="$goroot" CGO_ENABLED=0 GOPROXY=off GOTOOLCHAIN=local \
+		sh -c 'cd ~/warm && go build -o /dev/null . && go test . && go vet .' >/dev/null 2>"$1.go" ||
+		{ cat "$1.go" >&2 && vm_fail 'cannot build the root image: go does not compile' 'see above'; }
+	rm -rf "$dir" "$1.go"
 }
 
 # vm_root_partition IMAGE: a partition table with one partition, from 1 MiB to the end.
