@@ -118,7 +118,10 @@ func shareMounts(t *testing.T) {
 	}
 }
 
-var held sync.Once
+var (
+	held    sync.Once
+	heldCmd *exec.Cmd // not collected: its pipe would be closed
+)
 
 // hold keeps a session alive while the tests run, so that others join its
 // programs: it ends with the pipe to it.
@@ -137,6 +140,7 @@ func holdSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := exec.Command(planfence, "run", "--quiet", "--", "sh", "-c", "echo up; cat")
+	heldCmd = c
 	c.Dir, c.Stderr = root, os.Stderr
 	if _, err := c.StdinPipe(); err != nil {
 		t.Fatal(err)
