@@ -41,7 +41,7 @@ test-unit: ## unit tests, on this machine, without root
 
 KERNEL  ?= 6.12
 KERNELS ?= 6.1 6.12 6.18 7.2
-RUN     ?= ^Test(VM|Bypass|Agent|ScopeKernel)
+RUN     ?= ^Test(VM|Bypass|Agent|ScopeKernel|Where)
 
 .PHONY: test-bypass test-vm-all test-scripts-vm
 test-vm: setup build ## tests of enforcement on one kernel: KERNEL=6.12, RUN=pattern
@@ -53,15 +53,47 @@ test-bypass: setup build ## the bypass suite of SECURITY.md on one kernel: KERNE
 test-vm-all: setup build ## tests of enforcement on every kernel line
 	RUN='$(RUN)' scripts/vm-tests $(KERNELS)
 
+.PHONY: test-attach
+NO_BPF = lsm=landlock,lockdown,yama,apparmor
+test-attach: setup build ## which attach mode is taken or refused, by boot parameters
+	RUN='^TestWhereAttach$$' scripts/vm-tests 6.12
+	APPEND='$(NO_BPF)' RUN='^TestWhereAttach$$' scripts/vm-tests 6.1 6.12 6.18 7.2
+	APPEND='$(NO_BPF) preempt=full' RUN='^TestWhereAttach$$' scripts/vm-tests 6.1 6.12
+	APPEND='preempt=full' RUN='^TestWhereAttach$$' scripts/vm-tests 6.1 6.12
+
 test-scripts-vm: build ## tests of scripts/vm itself
 	scripts/vm_test.sh
 
 demo: setup build ## play a plan being enforced, here or in a virtual machine
 	scripts/demo
 
+# Release binaries for the architectures of ARCHES, the package for ARCH.
+DIST   = dist
+ARCHES = amd64 arm64
+ARCH  ?= $(shell go env GOARCH)
+# A package's version begins with a digit: a build without a tag counts as 0.
+DEB_VERSION = $(subst -,+,$(patsubst v%,%,$(if $(filter v%,$(VERSION)),$(VERSION),0~git.$(VERSION))))
+.PHONY: release deb docs
+release: $(ARCHES:%=$(DIST)/planfence-linux-%) ## dist/: static binaries for amd64 and arm64, with checksums
+	cd $(DIST) && sha256sum $(ARCHES:%=planfence-linux-%) >SHA256SUMS
+
+.PHONY: $(DIST)/planfence-linux-%
+$(DIST)/planfence-linux-%:
+	GOARCH=$* $(GO) build $(GOFLAGS_) -o $@ ./cmd/planfence
+
+docs: ## dist/docs: manual pages and shell completions
+	rm -rf $(DIST)/docs
+	$(GO) run -tags gendocs ./cmd/planfence $(DIST)/docs
+
+deb: docs $(DIST)/planfence-linux-$(ARCH) ## dist/: the Debian package for ARCH
+	rm -f $(DIST)/*_$(ARCH).deb
+	DIST=$(DIST) ARCH=$(ARCH) VERSION=$(DEB_VERSION) \
+		go tool -modfile=packaging/go.mod nfpm package -f packaging/nfpm.yaml -p deb -t $(DIST)
+
+
 lint: ## gofmt and go vet
 	test -z "$$(gofmt -l bpf cmd loader plan)" || { gofmt -l bpf cmd loader plan; exit 1; }
 	go vet ./...
 
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist

@@ -1,5 +1,8 @@
 // Command planfence runs an AI agent or a CI job inside a fence: a kernel-level
 // check that refuses every write outside the scope of the active task.
+
+//go:build !gendocs
+
 package main
 
 import (
