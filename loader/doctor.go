@@ -115,7 +115,7 @@ func capabilities() Check {
 	}
 	if len(missing) > 0 {
 		c.Outcome, c.Detail = No, "missing "+strings.Join(missing, ", ")
-		c.Remedy = "run it as root: sudo planfence doctor; in a container, start that with --privileged"
+		c.Remedy = strings.Replace(privilegesHint, "…", "doctor", 1)
 	}
 	return c
 }

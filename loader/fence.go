@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -35,10 +36,25 @@ const StateDir = "/run/planfence"
 // session's processes ends at the pid namespace, so each has pins of its own.
 func pinDir(base string, m Mode) string {
 	name := "planfence-" + Build() + "-" + string(m)
-	if ns, err := os.Readlink("/proc/self/ns/pid"); err == nil && ns != "pid:[4026531836]" { // PROC_PID_INIT_INO
-		name += "-" + strings.Trim(strings.TrimPrefix(ns, "pid:"), "[]")
+	if ns := PIDNamespace(); ns != 0 {
+		name += "-" + strconv.FormatUint(ns, 10)
 	}
 	return filepath.Join(base, name)
+}
+
+// PIDNamespace returns the number of this process's pid namespace, 0 for the
+// host's own.
+func PIDNamespace() uint64 {
+	const initial = 0xEFFFFFFC // PROC_PID_INIT_INO
+	ns, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(strings.Trim(strings.TrimPrefix(ns, "pid:"), "[]"), 10, 64)
+	if err != nil || n == initial {
+		return 0
+	}
+	return n
 }
 
 // Options for [Open].
@@ -128,17 +144,35 @@ func Open(o Options) (*Fence, error) {
 				"if no session runs (planfence status), remove that directory"}
 		}
 	}
-	if o.Mode == "" || o.Mode == Auto {
-		m, err := pickMode()
-		if err != nil {
-			return nil, err
+	k, want := ReadKernel(), o.Mode
+	if (want == "" || want == Auto) && k.Modules == nil {
+		// The list cannot be read: whether programs run tells.
+		if f, err := load(pinDir(base, LSM), LSM); err == nil {
+			if f.runs() {
+				return f, nil
+			}
+			if err := f.remove(); err != nil {
+				return nil, err
+			}
 		}
-		modes = []Mode{m}
-	} else if err := allowed(o.Mode); err != nil {
+		want = FmodRet
+	}
+	m, err := k.Choose(want)
+	if err != nil {
 		return nil, err
 	}
-	m := modes[0]
 	return load(pinDir(base, m), m)
+}
+
+// runs reports whether the kernel calls the programs.
+func (f *Fence) runs() bool {
+	root, err := os.Open("/")
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	_, err = f.ask(root)
+	return err == nil
 }
 
 // hook returns the kernel function that a program is attached to.

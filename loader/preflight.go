@@ -166,12 +166,9 @@ func (k Kernel) Choose(want Mode) (Mode, error) {
 		ErrUnsupported, k.Preemption), "boot with " + k.lsmWay() + ", or with preempt=voluntary"}
 }
 
-func pickMode() (Mode, error) { return ReadKernel().Choose(Auto) }
-
-func allowed(m Mode) error {
-	_, err := ReadKernel().Choose(m)
-	return err
-}
+// privilegesHint names what a container needs as docker and podman take it.
+const privilegesHint = "run it as root: sudo planfence …; start a container with --privileged, or with " +
+	"--cap-add SYS_ADMIN --cap-add BPF --cap-add PERFMON --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
 
 // preflightError finds the cause behind a failure of the kernel to load or
 // attach: the system call comes first, and only then the question why.
@@ -187,7 +184,7 @@ func preflightError(err error) error {
 		return &Problem{fmt.Errorf("%w: %s: %w", ErrUnsupported, cause, err), hint}
 	}
 	if !capable(unix.CAP_SYS_ADMIN) && !capable(unix.CAP_BPF) {
-		return hint("no privileges to load BPF programs", "run it as root: sudo planfence …; in a container, start that with --privileged")
+		return hint("no privileges to load BPF programs", privilegesHint)
 	}
 	if _, serr := os.Stat("/sys/kernel/btf/vmlinux"); errors.Is(serr, os.ErrNotExist) {
 		return hint("the kernel has no BTF (/sys/kernel/btf/vmlinux)", "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, as the distributions' are")
@@ -201,7 +198,7 @@ func preflightError(err error) error {
 			return hint("kernel lockdown is in confidentiality mode", "boot with lockdown=integrity, or without secure boot's confidentiality policy")
 		}
 		if seccomp() {
-			return hint("a seccomp filter stands over this process", "start the container with --security-opt seccomp=unconfined, or with --privileged")
+			return hint("a seccomp filter stands over this process", "start the container with --privileged, or with --security-opt seccomp=unconfined")
 		}
 		if !trialLoad() {
 			return hint("this kernel refuses to load LSM and tracing programs, also for root", "use a stock distribution kernel, on the host or in a virtual machine; planfence doctor shows what was tried")

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,11 +25,11 @@ import (
 
 type runFlags struct {
 	projectFlags
-	log, mode, attach, user, idle, git, hardlinks string
-	allow, profiles                               []string
-	quiet, noSiblings                             bool
-	logMax                                        int64
-	metrics                                       string
+	log, mode, attach, user, idle, git, hardlinks, envFile string
+	allow, profiles                                        []string
+	quiet, noSiblings                                      bool
+	logMax                                                 int64
+	metrics                                                string
 }
 
 func newRun(e *env) *cobra.Command {
@@ -76,6 +74,7 @@ The exit status is the command's (128+n for a signal); 127 if it is not found,
 	fl.StringVar(&f.idle, "idle", "open", "with no active task: `open` protects only the fence's files, closed refuses everything")
 	fl.StringVar(&f.git, "git", "on", "`off`: the checkout's git directory is not writable")
 	fl.StringVar(&f.hardlinks, "hardlinks", "refuse", "`allow` writes files in place that have other hard links")
+	fl.StringVar(&f.envFile, "env-file", "", "a `file` of NAME=VALUE lines that are added to the command's environment")
 	fl.BoolVar(&f.quiet, "quiet", false, "print no line a block")
 	fl.BoolVar(&f.noSiblings, "no-siblings", false, "do not allow saving a file through a sibling that is renamed onto it")
 	fl.Int64Var(&f.logMax, "log-max", 0, "rotate the log at this size in `bytes` (0: never)")
@@ -136,6 +135,11 @@ func (f *runFlags) run(e *env, args []string) error {
 	if err != nil {
 		return err
 	}
+	if f.envFile != "" {
+		if who.extra, err = readEnvFile(f.envFile, who.getenv(e.getenv)); err != nil {
+			return err
+		}
+	}
 	getenv := who.getenv(e.getenv)
 	if cfg.Profiles, err = policy.ChooseProfiles(f.profiles, args[0], getenv); err != nil {
 		return hinted(err, "planfence profiles lists them")
@@ -147,6 +151,9 @@ func (f *runFlags) run(e *env, args []string) error {
 	}
 	path, err := findCommand(args[0], who)
 	if err != nil {
+		return err
+	}
+	if err := nested(getenv, args); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {
@@ -166,10 +173,11 @@ type fenced struct {
 	args  []string
 	logTo string // file, stdout or journald
 
-	c    *companion.Companion
-	busy bool // fenced processes are left
-	undo []func()
-	mu   sync.Mutex // stderr lines
+	c      *companion.Companion
+	busy   bool   // fenced processes are left
+	unseen uint64 // refusals that were not shown while a program had the screen
+	undo   []func()
+	mu     sync.Mutex // stderr lines
 }
 
 func (s *fenced) say(format string, args ...any) {
@@ -214,7 +222,7 @@ func (s *fenced) start(p *project, id, fixed string) (err error) {
 	if !s.flags.quiet {
 		s.c.OnRecord = func(r *blocklog.Record) {
 			if r.Kind == "block" {
-				s.say("%s", r.Text())
+				s.show(r)
 			}
 		}
 	}
@@ -245,6 +253,7 @@ func (s *fenced) start(p *project, id, fixed string) (err error) {
 		stop()
 		wg.Wait()
 		s.end(code)
+		s.tellUnseen()
 	}
 	if err := child.Go(); err != nil {
 		child.Kill()
@@ -257,7 +266,7 @@ func (s *fenced) start(p *project, id, fixed string) (err error) {
 		finish(code)
 		return &exitError{code: code, err: err, hint: "is it a program of this machine, and is its interpreter there?"}
 	}
-	code := s.wait(child.Cmd)
+	code := s.wait(child.Cmd.Process)
 	finish(code)
 	if code != 0 {
 		return &exitError{code: code}
@@ -377,55 +386,6 @@ func (s *fenced) announce(fence *loader.Fence) {
 	}
 }
 
-// wait passes signals on and returns the exit status.
-func (s *fenced) wait(cmd *exec.Cmd) int {
-	hadTerminal := controlling()
-	sig := make(chan os.Signal, 8)
-	// From the terminal the command gets these itself: it is in the same process group.
-	signal.Notify(sig, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP)
-	done := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case <-done:
-				return
-			case n := <-sig:
-				if n == unix.SIGHUP {
-					s.c.Reopen() // the log was rotated
-				}
-				if n == unix.SIGTERM || n == unix.SIGHUP && hadTerminal && !controlling() {
-					_ = cmd.Process.Signal(n)
-				}
-			}
-		}
-	}()
-	err := cmd.Wait()
-	close(done)
-	signal.Stop(sig)
-	var ee *exec.ExitError
-	if err == nil {
-		return 0
-	}
-	if errors.As(err, &ee) {
-		if ws, ok := ee.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-			return 128 + int(ws.Signal())
-		}
-		return ee.ExitCode()
-	}
-	s.say("wait for the command: %v", err)
-	return launch.ExitFailure
-}
-
-// controlling reports whether there is a controlling terminal.
-func controlling() bool {
-	f, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return false
-	}
-	f.Close()
-	return true
-}
-
 // end takes the session away. Processes that are left stay fenced.
 func (s *fenced) end(code int) {
 	unlock, err := loader.Lock()
@@ -434,6 +394,9 @@ func (s *fenced) end(code int) {
 		return
 	}
 	defer unlock()
+	if n := s.c.Skipped(); n > 0 {
+		s.say("the kernel skipped %d runs of the fence's programs: this run proves nothing, something may have passed", n)
+	}
 	for range 20 { // a last process may be on its way out
 		if err = s.c.End(&code); !errors.Is(err, loader.ErrBusy) {
 			break

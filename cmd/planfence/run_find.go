@@ -14,12 +14,7 @@ import (
 
 // findCommand finds the executable in the command's own PATH.
 func findCommand(name string, who *identity) (string, error) {
-	path := os.Getenv("PATH")
-	for _, kv := range who.env {
-		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
-			path = v
-		}
-	}
+	path := who.getenv(os.Getenv)("PATH")
 	notExec := func(p string, err error) error {
 		return &exitError{code: launch.ExitNotExecable, err: fmt.Errorf("run %s: %w", p, err), hint: "it is there, but cannot be executed"}
 	}

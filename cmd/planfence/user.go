@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,6 +21,7 @@ type identity struct {
 	shell    string
 	change   bool     // it differs from the process's own
 	env      []string // the caller's environment, if sudo hid it
+	extra    []string // of --env-file
 }
 
 // own gives a new file the owner of the directory it lies in, when root made it.
@@ -54,7 +56,7 @@ func whoRuns(flag string, getenv func(string) string) (*identity, error) {
 		if err != nil {
 			return nil, err
 		}
-		id.env = environ(pid)
+		id.env = throughSudo(environ(pid), os.Environ())
 		return id, nil
 	}
 	return current(), nil
@@ -172,16 +174,45 @@ func environ(pid int) []string {
 	return out
 }
 
+// sudoSets are the variables that sudo sets by itself.
+var sudoSets = map[string]bool{
+	"PATH": true, "HOME": true, "MAIL": true, "LOGNAME": true, "USER": true, "USERNAME": true, "SHELL": true, "TERM": true,
+}
+
+// throughSudo is the caller's environment with what was set on the way, as in
+// sudo NAME=VALUE planfence run.
+func throughSudo(caller, now []string) []string {
+	if caller == nil {
+		return nil
+	}
+	out := slices.Clone(caller)
+	for _, kv := range now {
+		name, _, _ := strings.Cut(kv, "=")
+		if sudoSets[name] || strings.HasPrefix(name, "SUDO_") {
+			continue
+		}
+		out = setEnv(out, kv)
+	}
+	return out
+}
+
+// setEnv sets NAME=VALUE in an environment.
+func setEnv(env []string, kv string) []string {
+	name, _, _ := strings.Cut(kv, "=")
+	env = slices.DeleteFunc(env, func(old string) bool { return strings.HasPrefix(old, name+"=") })
+	return append(env, kv)
+}
+
 // getenv looks a variable up in the environment that the command gets.
 func (id *identity) getenv(own func(string) string) func(string) string {
-	if id.env == nil {
-		return own
-	}
 	return func(name string) string {
-		for _, kv := range id.env {
+		for _, kv := range slices.Concat(id.extra, id.env) {
 			if v, ok := strings.CutPrefix(kv, name+"="); ok {
 				return v
 			}
+		}
+		if id.env == nil {
+			return own(name)
 		}
 		return ""
 	}
@@ -195,7 +226,12 @@ func (id *identity) environment(tmp string) []string {
 	if id.env != nil {
 		base = id.env
 	}
-	set := map[string]string{"TMPDIR": tmp, "TMP": tmp, "TEMP": tmp, "TMPPREFIX": filepath.Join(tmp, "zsh")}
+	base = slices.Clone(base)
+	for _, kv := range id.extra {
+		base = setEnv(base, kv)
+	}
+	set := map[string]string{"TMPDIR": tmp, "TMP": tmp, "TEMP": tmp, "TMPPREFIX": filepath.Join(tmp, "zsh"),
+		"TMUX_TMPDIR": tmp}
 	drop := map[string]bool{}
 	if id.change {
 		set["HOME"], set["USER"], set["LOGNAME"], set["SHELL"] = id.home, id.name, id.name, id.shell
@@ -210,7 +246,7 @@ func (id *identity) environment(tmp string) []string {
 			out = append(out, kv)
 		}
 	}
-	for _, k := range []string{"HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TMP", "TEMP", "TMPPREFIX"} {
+	for _, k := range []string{"HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TMP", "TEMP", "TMPPREFIX", "TMUX_TMPDIR"} {
 		if v, ok := set[k]; ok {
 			out = append(out, k+"="+v)
 		}

@@ -30,6 +30,8 @@ type Record struct {
 	Path2      string   `json:"path2,omitempty"`
 	Path2Bytes string   `json:"path2_bytes,omitempty"`
 	Rel2       string   `json:"rel2,omitempty"`
+	FS         string   `json:"fs,omitempty"` // path is from the root of this file system, MAJOR:MINOR, which is mounted nowhere here
+	FS2        string   `json:"fs2,omitempty"`
 	Reason     string   `json:"reason,omitempty"`
 	Errno      string   `json:"errno,omitempty"` // EACCES
 	PID        int      `json:"pid,omitempty"`   // host
@@ -50,6 +52,8 @@ type Record struct {
 	Attach   string   `json:"attach,omitempty"`
 	Mode     string   `json:"mode,omitempty"`
 	Kernel   string   `json:"kernel,omitempty"`
+	Host     string   `json:"host,omitempty"`  // the name of host or container
+	PIDNS    uint64   `json:"pidns,omitempty"` // the pid namespace's number, where it is not the host's
 	Version  string   `json:"version,omitempty"`
 	User     string   `json:"user,omitempty"`
 	Profiles []string `json:"profiles,omitempty"`
@@ -139,18 +143,21 @@ func (r *Record) Text() string {
 		verb = "would block"
 	}
 	fmt.Fprintf(&b, "%s %s", verb, r.Op)
-	show := func(rel, path string) {
+	show := func(rel, path, fs string) {
 		if rel != "" {
 			path = rel
+		}
+		if fs != "" {
+			path = fs + ":" + path
 		}
 		if path != "" {
 			b.WriteString(" " + Printable(path))
 		}
 	}
-	show(r.Rel, r.Path)
+	show(r.Rel, r.Path, r.FS)
 	if r.Path2 != "" {
 		b.WriteString(" ->")
-		show(r.Rel2, r.Path2)
+		show(r.Rel2, r.Path2, r.FS2)
 	}
 	task := r.Task
 	if task == "" {

@@ -43,6 +43,7 @@ type Companion struct {
 	name    string
 	lock    *os.File
 	started time.Time
+	skipped uint64 // runs of programs that the kernel had skipped before this session
 
 	mu           sync.Mutex
 	plan         *plan.Plan
@@ -95,7 +96,10 @@ func (c *Companion) Begin(f *loader.Fence, id string) error {
 	c.pending = make(chan struct{}, 1)
 	c.started = time.Now()
 	c.About.Attach = string(f.Mode)
-	err = f.Guard(os.Getpid())
+	c.skipped, err = f.RecursionMisses()
+	if err == nil {
+		err = f.Guard(os.Getpid())
+	}
 	if err == nil {
 		err = c.openState()
 	}
@@ -165,6 +169,7 @@ func (c *Companion) Start() {
 	_ = unix.Uname(&u)
 	r := c.note("session-start", "")
 	r.Root, r.Plan, r.Command, r.Attach, r.Mode = c.Config.Root, c.Config.Plan, c.About.Command, c.About.Attach, c.About.Mode
+	r.Host, r.PIDNS, r.Profiles = unix.ByteSliceToString(u.Nodename[:]), loader.PIDNamespace(), c.Config.Profiles
 	r.Kernel, r.Version, r.User = unix.ByteSliceToString(u.Release[:]), c.About.Version, c.About.User
 	r.Profiles, r.Allow = c.Config.Profiles, c.Config.Allow
 	if c.Config.Idle == "closed" {
@@ -222,12 +227,12 @@ func (c *Companion) newBatch() *batch {
 	return &batch{offset: time.Duration(time.Now().UnixNano()) - time.Duration(ts.Nano())}
 }
 
-func (b *batch) path(p loader.Path) string {
+func (b *batch) path(p loader.Path) (path, fs string) {
 	if !p.Known() {
-		return ""
+		return "", ""
 	}
 	if p.Anchor != "" {
-		return p.String()
+		return p.String(), ""
 	}
 	if b.mounts == nil {
 		b.mounts, _ = mounts()
@@ -257,20 +262,29 @@ func (c *Companion) event(b *batch, e *loader.Event) {
 	if e.Would {
 		r.Verdict, r.Errno = "would-block", ""
 	}
-	path, path2 := b.path(e.Path), b.path(e.Path2)
+	path, fs := b.path(e.Path)
+	path2, fs2 := b.path(e.Path2)
+	r.FS, r.FS2 = fs, fs2
 	blocklog.SetPath(&r.Path, &r.PathBytes, path)
 	blocklog.SetPath(&r.Path2, &r.Path2Bytes, path2)
-	r.Rel, r.Rel2 = c.rel(r.Path), c.rel(r.Path2)
-	judged := path
-	if e.Second {
-		judged = path2
+	if fs == "" {
+		r.Rel = c.rel(r.Path)
 	}
-	if r.Reason == "scope" {
+	if fs2 == "" {
+		r.Rel2 = c.rel(r.Path2)
+	}
+	judged, elsewhere := path, fs
+	if e.Second {
+		judged, elsewhere = path2, fs2
+	}
+	if r.Reason == "scope" && elsewhere == "" {
 		if _, ok := c.Config.Protected(in.plan, in.policy.TaskID, judged); ok {
 			r.Reason = "protected"
 		}
 	}
-	r.Owner = c.owners(in, judged)
+	if elsewhere == "" {
+		r.Owner = c.owners(in, judged)
+	}
 	c.fold.add(e, r, time.Now())
 }
 
@@ -439,6 +453,16 @@ func (c *Companion) stale(err error) {
 	}
 }
 
+// Skipped returns how often the kernel has skipped a run of a program since the
+// session began: any number but 0 means that something may have passed.
+func (c *Companion) Skipped() uint64 {
+	n, err := c.fence.RecursionMisses()
+	if err != nil || n < c.skipped {
+		return 0
+	}
+	return n - c.skipped
+}
+
 // End tells the log that the session ended and takes it away if no process is
 // left; [loader.ErrBusy] otherwise. The caller holds [loader.Lock].
 //
@@ -446,9 +470,7 @@ func (c *Companion) stale(err error) {
 func (c *Companion) End(exit *int) error {
 	r := c.note("session-end", "")
 	r.Exit = exit
-	if n, err := c.fence.RecursionMisses(); err == nil {
-		r.Misses = n
-	}
+	r.Misses = c.Skipped()
 	n, err := c.session.Counts()
 	if err == nil {
 		for _, v := range n.Refused {

@@ -97,7 +97,7 @@ func adopt(st *State, lock *os.File) (*Companion, error) {
 	c := &Companion{
 		Config: st.Config, Audit: st.Mode == "audit", Hardlinks: st.Hardlinks, Warn: func(string) {},
 		About: About{st.Attach, st.Mode, st.User, st.Version, st.Command},
-		fence: fence, session: s, reader: s.NewReader(), name: st.Name, lock: lock, started: st.Started,
+		fence: fence, session: s, reader: s.NewReader(), name: st.Name, lock: lock, started: st.Started, skipped: st.Skipped,
 		byGeneration: map[uint64]scopeInForce{}, pending: make(chan struct{}, 1),
 	}
 	if st.Fixed {

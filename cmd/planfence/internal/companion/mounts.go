@@ -142,8 +142,11 @@ func closeAnchors(as []loader.Anchor) {
 }
 
 // locate finds an absolute path for an object that lies under no anchor: below
-// a mount of its file system, the deepest that contains it.
-func locate(ms []mount, p loader.Path) string {
+// a mount of its file system, the deepest that contains it. Where the companion's
+// mount namespace shows none, as with a file of the host reached from inside a
+// container, it is the path from the file system's root, and fs names that file
+// system: MAJOR:MINOR.
+func locate(ms []mount, p loader.Path) (path, fs string) {
 	best, at := "", -1
 	for _, m := range ms {
 		if m.dev != p.Dev {
@@ -159,9 +162,9 @@ func locate(ms []mount, p loader.Path) string {
 		}
 	}
 	if at < 0 {
-		return p.Below
+		return p.Below, fmt.Sprintf("%d:%d", p.Dev>>20, p.Dev&(1<<20-1))
 	}
-	return best
+	return best, ""
 }
 
 // MountPoints lists the mount points of this mount namespace.

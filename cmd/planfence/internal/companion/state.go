@@ -40,6 +40,7 @@ type State struct {
 	Mappings   []string      `json:"shared_mappings,omitempty"` // still open, out of scope: "PID PATH"
 	StaleSince *time.Time    `json:"stale_since,omitempty"`
 	StaleWhy   string        `json:"stale_why,omitempty"`
+	Skipped    uint64        `json:"skipped_before,omitempty"`
 	Build      string        `json:"build"`
 	Version    string        `json:"version"`
 	Config     policy.Config `json:"config"`
@@ -100,7 +101,7 @@ func (c *Companion) saveState() {
 		Fixed: c.FixedTask != "", Kind: c.policy.Kind, Generation: c.generation, Attach: c.About.Attach,
 		Mode: c.About.Mode, Hardlinks: c.Hardlinks, Command: c.About.Command, User: c.About.User,
 		Started: c.started, Synced: c.synced, Cells: cells, LogMax: c.LogMax, LogTo: c.LogTo, Unwritten: unwritten, StaleWhy: c.staleWhy,
-		Mappings: c.mappings, Build: loader.Build(), Version: c.About.Version, Config: c.Config,
+		Mappings: c.mappings, Skipped: c.skipped, Build: loader.Build(), Version: c.About.Version, Config: c.Config,
 	}
 	if c.staleWhy != "" {
 		t := c.staleSince

@@ -96,6 +96,7 @@ func (c *Config) Compile(p *plan.Plan, id string) (*Policy, error) {
 		system("no active task", plan.Everything, "")
 	}
 	literal("shared memory", "/dev/shm", true)
+	literal("terminals", "/dev/pts", true) // sudo and sshd give them to their users
 	if c.TempDir != "" {
 		literal("the session's temporary directory", c.TempDir, true)
 	}
@@ -146,12 +147,22 @@ func (c *Config) Compile(p *plan.Plan, id string) (*Policy, error) {
 		}
 		socks = append(socks, plan.Rule{Entry: e})
 	}
+	socketLabels := c.Sockets
+	if c.TempDir != "" { // what listens there was started inside, and is fenced itself
+		own := "!**/" + escape(filepath.Base(c.TempDir)) + "/**"
+		e, err := plan.ParseEntry(own, plan.ParseOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("temporary directory %s: %w", c.TempDir, err)
+		}
+		socks = append(socks, plan.Rule{Entry: e})
+		socketLabels = append(slices.Clip(socketLabels), own)
+	}
 	pol.groups = []plan.Group{
 		{Rules: sys, Inherit: -1},
 		{Rules: proj, Inherit: System, Path: c.Root},
 		{Rules: socks, Inherit: -1},
 	}
-	pol.labels = [][]string{sysWhy, projWhy, c.Sockets}
+	pol.labels = [][]string{sysWhy, projWhy, socketLabels}
 	t, err := plan.Compile(pol.groups, plan.Limits{})
 	if err != nil {
 		return nil, err
