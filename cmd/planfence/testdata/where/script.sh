@@ -1,0 +1,3 @@
+## act
+script -qec 'echo typed; tty' typescript
+grep -q typed typescript; grep -q /dev/pts typescript
