@@ -43,7 +43,7 @@ KERNEL  ?= 6.12
 KERNELS ?= 6.1 6.12 6.18 7.2
 RUN     ?= ^Test(VM|Bypass|Agent|ScopeKernel|Where)
 
-.PHONY: test-bypass test-vm-all test-scripts-vm
+.PHONY: bench bench-compare test-bypass test-vm-all test-scripts-vm
 test-vm: setup build ## tests of enforcement on one kernel: KERNEL=6.12, RUN=pattern
 	RUN='$(RUN)' scripts/vm-tests $(KERNEL)
 
@@ -63,6 +63,12 @@ test-attach: setup build ## which attach mode is taken or refused, by boot param
 
 test-scripts-vm: build ## tests of scripts/vm itself
 	scripts/vm_test.sh
+
+bench: setup build ## count what the fence costs and keep it: KERNEL=6.12, some 20 minutes
+	scripts/bench/run --kernel $(KERNEL) --keep
+
+bench-compare: setup build ## count it again, fail if a row is 3 % worse than what is kept
+	scripts/bench/run --kernel $(KERNEL) --sets rows,scopes --compare
 
 demo: setup build ## play a plan being enforced, here or in a virtual machine
 	scripts/demo
@@ -92,7 +98,7 @@ deb: docs $(DIST)/planfence-linux-$(ARCH) ## dist/: the Debian package for ARCH
 
 
 lint: ## gofmt and go vet
-	test -z "$$(gofmt -l bpf cmd loader plan)" || { gofmt -l bpf cmd loader plan; exit 1; }
+	test -z "$$(gofmt -l bpf cmd loader plan scripts)" || { gofmt -l bpf cmd loader plan scripts; exit 1; }
 	go vet ./...
 
 clean: ## remove what was built

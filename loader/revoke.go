@@ -63,3 +63,7 @@ func (f *Fence) Unrevoke() error {
 	}
 	return errors.Join(errs...)
 }
+
+// OnDemand reports whether a program is attached only while a revocation is
+// pending.
+func OnDemand(program string) bool { return onDemand[program] }
