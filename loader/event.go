@@ -131,9 +131,7 @@ func (r *Reader) decode(b []byte) (*Event, error) {
 	if len(b) < size {
 		return nil, fmt.Errorf("decode event: %d bytes, at least %d", len(b), size)
 	}
-	if err := binary.Read(bytes.NewReader(b[:size]), binary.NativeEndian, &e); err != nil {
-		return nil, fmt.Errorf("decode event: %w", err)
-	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&e)), size), b) // generated: laid out as in C
 	names := b[size:]
 	total := int(e.Len) + int(e.Len2) + int(e.ExeLen)
 	if total > len(names) {

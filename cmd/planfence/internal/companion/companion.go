@@ -72,8 +72,13 @@ type Companion struct {
 }
 
 type scopeInForce struct {
-	plan   *plan.Plan
-	policy *policy.Policy
+	plan      *plan.Plan
+	policy    *policy.Policy
+	protected func(path string) bool
+}
+
+func (c *Companion) inForce(p *plan.Plan, pol *policy.Policy) scopeInForce {
+	return scopeInForce{p, pol, c.Config.Guard(p, pol.TaskID)}
 }
 
 // Name returns how people call the session: s-XXXXXXXX.
@@ -192,27 +197,39 @@ func (c *Companion) Run(ctx context.Context) {
 			c.takeSpool()
 		}
 	}
-	c.drain(0)
+	for n := 0; n < lastReads && !c.drain(0); n++ { // what is left behind may go on for ever
+		c.flush(false)
+	}
 	c.flush(true)
 	c.takeSpool()
 	c.tellLost()
 }
 
-// drain reads until the ring is empty, waiting once for at most wait.
-func (c *Companion) drain(wait time.Duration) {
+// longest is how long events are read before records are written: in a flood the
+// ring is never empty.
+const longest = 200 * time.Millisecond
+
+// lastReads is how often the ring is read at the end, while it does not become
+// empty.
+const lastReads = 50
+
+// drain reads until the ring is empty, waiting once for at most wait, and reports
+// whether it is.
+func (c *Companion) drain(wait time.Duration) bool {
 	batch := c.newBatch()
-	for {
+	for until := time.Now().Add(wait + longest); time.Now().Before(until); {
 		e, err := c.reader.Read(wait)
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, os.ErrClosed) {
-			return
+			return true
 		}
 		if err != nil {
 			c.Warn(fmt.Sprintf("an event could not be read: %v", err))
-			return
+			return true
 		}
 		c.event(batch, e)
 		wait = 0
 	}
+	return false
 }
 
 // batch holds what is looked up once for a run of events.
@@ -244,7 +261,7 @@ func (c *Companion) event(b *batch, e *loader.Event) {
 	c.mu.Lock()
 	in, ok := c.byGeneration[e.Generation]
 	if !ok {
-		in = scopeInForce{c.plan, c.policy}
+		in = c.inForce(c.plan, c.policy)
 	}
 	c.mu.Unlock()
 	uid := e.UID
@@ -278,7 +295,7 @@ func (c *Companion) event(b *batch, e *loader.Event) {
 		judged, elsewhere = path2, fs2
 	}
 	if r.Reason == "scope" && elsewhere == "" {
-		if _, ok := c.Config.Protected(in.plan, in.policy.TaskID, judged); ok {
+		if in.protected(judged) {
 			r.Reason = "protected"
 		}
 	}

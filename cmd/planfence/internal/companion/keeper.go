@@ -118,7 +118,7 @@ func adopt(st *State, lock *os.File) (*Companion, error) {
 		return c, nil
 	}
 	c.plan, c.policy, c.generation = p, pol, s.Generation()
-	c.byGeneration[c.generation] = scopeInForce{p, pol}
+	c.byGeneration[c.generation] = c.inForce(p, pol)
 	if root, others, err := anchors(c.Config.Root, pol); err == nil {
 		paths := []string{root.Path}
 		for _, a := range others {

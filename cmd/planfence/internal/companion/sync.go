@@ -181,7 +181,7 @@ func (c *Companion) apply(p *plan.Plan, text []byte, id string) error {
 	c.mu.Lock()
 	c.plan, c.policy, c.generation, c.synced = p, pol, gen, time.Now()
 	c.staleWhy = ""
-	c.byGeneration[gen] = scopeInForce{p, pol}
+	c.byGeneration[gen] = c.inForce(p, pol)
 	delete(c.byGeneration, gen-keepScopes)
 	c.mu.Unlock()
 	c.savePlan(text)

@@ -163,11 +163,9 @@ func (c *Config) Compile(p *plan.Plan, id string) (*Policy, error) {
 		{Rules: socks, Inherit: -1},
 	}
 	pol.labels = [][]string{sysWhy, projWhy, socketLabels}
-	t, err := plan.Compile(pol.groups, plan.Limits{})
-	if err != nil {
+	if pol.Table, err = tables.compile(pol.groups); err != nil {
 		return nil, err
 	}
-	pol.Table = t
 	return pol, nil
 }
 
@@ -325,6 +323,17 @@ func (p *Policy) Allowed(root, path string, need Need) bool {
 		return t.AllBelow(s)
 	}
 	return t.End(s) != plan.Dead
+}
+
+// Guard returns what tells whether a path is refused because the fence stands on
+// it, as links lead now.
+func (c *Config) Guard(p *plan.Plan, taskID string) func(path string) bool {
+	list := c.protected(p.Task(taskID))
+	return func(path string) bool {
+		return slices.ContainsFunc(list, func(d protected) bool {
+			return path == d.path || d.below && strings.HasPrefix(path, d.path+"/")
+		})
+	}
 }
 
 // Protected reports whether a path is refused because the fence stands on it,
