@@ -93,6 +93,8 @@ func init() {
 		revokedMain(arg)
 	case "links":
 		linksMain(arg)
+	case "devices":
+		devicesMain(arg)
 	case "load":
 		loadMain(arg)
 	case "fuzz":
