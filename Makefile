@@ -34,14 +34,22 @@ generate: setup ## compile the BPF programs and generate their Go side
 check-generated: generate ## fail if what is committed is not what the sources give
 	git diff --exit-code -- bpf
 
-test: setup test-unit build test-vm-all ## all tests: unit tests here, enforcement on every kernel line
+test: setup test-unit build ## unit tests here, and the enforcement matrix on every kernel line
+	RUN='^TestVM' scripts/vm-tests $(KERNELS)
+
+.PHONY: test-all test-suites
+test-all: test test-suites test-attach test-arm64 ## every test there is
+
+test-suites: setup build ## bypasses, agents, scopes, real tools, the companion, in virtual machines
+	RUN='^Test(Bypass|Agent|ScopeKernel)' scripts/vm-tests $(KERNELS)
+	RUN='^Test(Where|Companion)' scripts/vm-tests 6.12 7.2
 
 test-unit: ## unit tests, on this machine, without root
 	$(GO) test ./...
 
 KERNEL  ?= 6.12
 KERNELS ?= 6.1 6.12 6.18 7.2
-RUN     ?= ^Test(VM|Bypass|Agent|ScopeKernel|Where)
+RUN     ?= ^Test(VM|Bypass|Agent|ScopeKernel|Where|Companion)
 
 .PHONY: bench bench-compare test-bypass test-vm-all test-scripts-vm
 test-vm: setup build ## tests of enforcement on one kernel: KERNEL=6.12, RUN=pattern
