@@ -215,9 +215,7 @@ func uringAttacks() []attack {
 				}
 				return r.do(u, d, s.In, m.flags)
 			}
-			// On overlayfs the fence takes a worker that sets attributes of the upper layer
-			// for an attacker with other credentials, and refuses it in the scope, too.
-			out = append(out, attack{name: "uring-" + r.name + m.name, ext4: r.name == "setxattr",
+			out = append(out, attack{name: "uring-" + r.name + m.name,
 				try:  func(s site) error { return run(s.Out, s) },
 				twin: func(s site) error { return run(s.In+"/sub", site{In: s.In}) },
 				setup: func(s site) error {
