@@ -68,6 +68,7 @@ test-attach: setup build ## which attach mode is taken or refused, by boot param
 	APPEND='$(NO_BPF)' RUN='^TestWhereAttach$$' scripts/vm-tests 6.1 6.12 6.18 7.2
 	APPEND='$(NO_BPF) preempt=full' RUN='^TestWhereAttach$$' scripts/vm-tests 6.1 6.12
 	APPEND='preempt=full' RUN='^TestWhereAttach$$' scripts/vm-tests 6.1 6.12
+	APPEND='lockdown=confidentiality' RUN='^TestWhereAttach$$' scripts/vm-tests 6.12
 
 test-scripts-vm: build ## tests of scripts/vm itself
 	scripts/vm_test.sh
@@ -91,8 +92,8 @@ DEB_VERSION = $(subst -,+,$(patsubst v%,%,$(if $(filter v%,$(VERSION)),$(VERSION
 release: $(ARCHES:%=$(DIST)/planfence-linux-%) ## dist/: static binaries for amd64 and arm64, with checksums
 	cd $(DIST) && sha256sum $(ARCHES:%=planfence-linux-%) >SHA256SUMS
 
-.PHONY: $(DIST)/planfence-linux-%
-$(DIST)/planfence-linux-%:
+.PHONY: FORCE
+$(DIST)/planfence-linux-%: FORCE
 	GOARCH=$* $(GO) build $(GOFLAGS_) -o $@ ./cmd/planfence
 
 docs: ## dist/docs: manual pages and shell completions
@@ -104,6 +105,16 @@ deb: docs $(DIST)/planfence-linux-$(ARCH) ## dist/: the Debian package for ARCH
 	DIST=$(DIST) ARCH=$(ARCH) VERSION=$(DEB_VERSION) \
 		go tool -modfile=packaging/go.mod nfpm package -f packaging/nfpm.yaml -p deb -t $(DIST)
 
+.PHONY: setup-arm64 test-arm64
+setup-arm64:
+	scripts/setup --arm64
+
+test-arm64: setup-arm64 $(DIST)/planfence-linux-arm64 ## the core of the enforcement matrix on Debian's arm64 kernel 6.12
+	scripts/vm-arm64-tests
+
+.PHONY: test-deb
+test-deb: build deb ## install the package in a virtual machine and use it
+	scripts/deb-test
 
 lint: ## gofmt and go vet
 	test -z "$$(gofmt -l bpf cmd loader plan scripts)" || { gofmt -l bpf cmd loader plan scripts; exit 1; }

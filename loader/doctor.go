@@ -47,6 +47,8 @@ func Doctor() []Check {
 	kernel := Check{Name: "kernel", Outcome: Yes, Detail: k.Release, Needed: true}
 	if k.older(6, 1) {
 		kernel.Outcome, kernel.Remedy = No, "use Linux 6.1 or later"
+	} else if runtime.GOARCH == "arm64" && k.older(6, 4) {
+		kernel.Outcome, kernel.Remedy = No, arm64Hint
 	}
 	add(kernel)
 	add(capabilities())
@@ -70,7 +72,7 @@ func Doctor() []Check {
 	case "":
 		lock.Outcome, lock.Detail = Unknown, "securityfs cannot be read, or the kernel has no lockdown"
 	case "confidentiality":
-		lock.Outcome, lock.Needed, lock.Remedy = No, true, "boot with lockdown=integrity, or without"
+		lock.Outcome, lock.Needed, lock.Remedy = No, true, lockdownHint
 	}
 	add(lock)
 	add(bpffsCheck())

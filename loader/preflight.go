@@ -166,6 +166,11 @@ func (k Kernel) Choose(want Mode) (Mode, error) {
 		ErrUnsupported, k.Preemption), "boot with " + k.lsmWay() + ", or with preempt=voluntary"}
 }
 
+const (
+	lockdownHint = "boot with lockdown=integrity, or without secure boot's confidentiality policy"
+	arm64Hint    = "use Linux 6.4 or later on arm64"
+)
+
 // privilegesHint names what a container needs as docker and podman take it.
 const privilegesHint = "run it as root: sudo planfence …; start a container with --privileged, or with " +
 	"--cap-add SYS_ADMIN --cap-add BPF --cap-add PERFMON --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
@@ -189,14 +194,15 @@ func preflightError(err error) error {
 	if _, serr := os.Stat("/sys/kernel/btf/vmlinux"); errors.Is(serr, os.ErrNotExist) {
 		return hint("the kernel has no BTF (/sys/kernel/btf/vmlinux)", "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, as the distributions' are")
 	}
+	k := ReadKernel()
+	if k.Lockdown == "confidentiality" {
+		return hint("kernel lockdown is in confidentiality mode", lockdownHint)
+	}
 	var ve *ebpf.VerifierError
 	if errors.As(err, &ve) {
 		return hint("the kernel's verifier refuses the programs", "report it with the output of planfence doctor and uname -a; Linux 6.1 to 7.2 are tried")
 	}
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		if k := ReadKernel(); k.Lockdown == "confidentiality" {
-			return hint("kernel lockdown is in confidentiality mode", "boot with lockdown=integrity, or without secure boot's confidentiality policy")
-		}
 		if seccomp() {
 			return hint("a seccomp filter stands over this process", "start the container with --privileged, or with --security-opt seccomp=unconfined")
 		}
@@ -204,6 +210,9 @@ func preflightError(err error) error {
 			return hint("this kernel refuses to load LSM and tracing programs, also for root", "use a stock distribution kernel, on the host or in a virtual machine; planfence doctor shows what was tried")
 		}
 		return hint("permission denied", "run planfence doctor for the cause")
+	}
+	if runtime.GOARCH == "arm64" && k.older(6, 4) {
+		return hint("this kernel cannot attach programs to its functions on arm64", arm64Hint)
 	}
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, ebpf.ErrNotSupported) {
 		return hint("the kernel does not know this kind of program", "use Linux 6.1 or later with CONFIG_BPF_LSM=y and CONFIG_SECURITY_PATH=y")

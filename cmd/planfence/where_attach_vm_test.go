@@ -37,6 +37,11 @@ func TestWhereAttach(t *testing.T) {
 	} else if skips {
 		want = ""
 	}
+	lockdown, _ := os.ReadFile("/sys/kernel/security/lockdown")
+	if strings.Contains(string(lockdown), "[confidentiality]") {
+		testLockedDown(t)
+		return
+	}
 	t.Logf("booted with %s, preemption %s, modules %s: want %q", boot, preempt, modules, want)
 	dir := t.TempDir()
 	for _, d := range []string{"in", "out", ".claude"} {
@@ -65,7 +70,7 @@ func TestWhereAttach(t *testing.T) {
 	} else {
 		count(t, "run refuses", contains(out, code, 125, "hint: boot with ", "preempt=voluntary"))
 		if release[0] > 6 || release[1] >= 2 {
-			count(t, "run names the list", contains(out, code, 125, strings.TrimPrefix(strings.TrimSpace(string(modules)), "capability,")+",bpf", string(bootPreemption(preempt))))
+			count(t, "run names the list", contains(out, code, 125, strings.Replace(strings.TrimSpace(string(modules)), "capability,", "", 1)+",bpf", string(bootPreemption(preempt))))
 		}
 		if exists(dir+"/in/f") == nil {
 			t.Error("the command was started")
@@ -102,6 +107,24 @@ func TestWhereAttach(t *testing.T) {
 	}
 	if left, _ := os.ReadDir("/run/planfence/sessions"); len(left) != 0 {
 		t.Errorf("sessions are left: %v", left)
+	}
+}
+
+// testLockedDown: in this mode the kernel lets no program read its memory.
+func testLockedDown(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(dir+"/plan.json", []byte(planText), 0o644))
+	for _, c := range []struct {
+		args []string
+		code int
+	}{{[]string{"run", "--task", "T1", "--", "touch", "started"}, 125}, {[]string{"doctor"}, 1}} {
+		cmd := exec.Command(planfence, c.args...)
+		cmd.Dir = dir
+		out, _ := cmd.CombinedOutput()
+		count(t, c.args[0]+" under lockdown", contains(string(out), cmd.ProcessState.ExitCode(), c.code, "confidentiality", "boot with lockdown=integrity"))
+	}
+	if exists(dir+"/started") == nil {
+		t.Error("the command was started")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,9 @@ import (
 // it.
 type container struct {
 	name string
-	work string // the project, outside the container
+	work string   // the project, outside the container
+	bind []string // OUTSIDE:INSIDE, instead of work on ctWork
+	env  []string // beside PATH and HOME
 }
 
 // ctWork is where containers see the project.
@@ -60,10 +63,22 @@ func bundle(t *testing.T, c *container, command []string) {
 	must(t, json.Unmarshal(b, &spec))
 	process, linux := spec["process"].(map[string]any), spec["linux"].(map[string]any)
 	process["terminal"], process["args"] = false, command
-	process["env"] = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/root"}
+	env := append([]string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"}, c.env...)
+	if !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
+		env = append(env, "HOME=/root")
+	}
+	process["env"] = env
 	spec["root"] = map[string]any{"path": c.overlay(t), "readonly": false}
 	spec["hostname"] = c.name
-	mounts := append(spec["mounts"].([]any), map[string]any{"destination": ctWork, "type": "bind", "source": c.work, "options": []string{"rbind", "rw"}})
+	mounts := spec["mounts"].([]any)
+	binds := c.bind
+	if binds == nil {
+		binds = []string{c.work + ":" + ctWork}
+	}
+	for _, b := range binds {
+		from, to, _ := strings.Cut(b, ":")
+		mounts = append(mounts, map[string]any{"destination": to, "type": "bind", "source": from, "options": []string{"rbind", "rw"}})
+	}
 	var all []string
 	for _, name := range capabilityNames {
 		all = append(all, "CAP_"+name)

@@ -48,6 +48,7 @@ func TestWhere(t *testing.T) {
 			t.Parallel()
 			testWhereContainers(t)
 		})
+		t.Run("ci", testWhereCI)
 	})
 	keep.end(t)
 }

@@ -53,8 +53,9 @@ var terminalSteps = [][]string{
 	{"$ ", `pf sh -c 'sleep .2; echo back""ground' & wait $!; echo st'='$?`}, {"background"}, {"st=0"},
 	{"$ ", `script -qec 'sudo -n planfence run --quiet --task T1 -- sh -c "tty; exit 9"' /dev/null; echo st'='$?`}, {"/dev/pts/"}, {"st=9"},
 	// a command that leaves a daemon: it stays fenced, and its session goes with it
-	{"$ ", `pf setsid -f sh -c 'sleep 1; echo no > out/daemon; echo yes > in/daemon' > /dev/null; echo st'='$?`}, {"stay fenced"}, {"st=0"},
-	{"$ ", `until [ -s in/daemon ]; do sleep .1; done; ls out; echo lis'ted'`}, {"listed"},
+	{"$ ", `pf setsid -f sh -c 'until [ -e in/go ]; do sleep .05; done; echo no > out/daemon; echo yes > in/daemon' > /dev/null; echo st'='$?`},
+	{"stay fenced"}, {"st=0"},
+	{"$ ", `touch in/go; until [ -s in/daemon ]; do sleep .1; done; echo lis'ted'`}, {"listed"},
 	// a fence in a fence
 	{"$ ", `pf sh -c 'sudo -n planfence run --task T1 -- touch in/nested'; echo st'='$?`}, {"inside session s-"}, {"hint: "}, {"st=125"},
 	// a program that has the screen is not written over

@@ -66,8 +66,8 @@ vm_apt_update() {
 		Dir::State::lists "$apt/lists";
 		Dir::State::status "/dev/null";
 		Dir::Cache "$apt/cache";
-		APT::Architecture "amd64";
-		APT::Architectures { "amd64"; };
+		APT::Architecture "${vm_arch:-amd64}";
+		APT::Architectures { "${vm_arch:-amd64}"; };
 		APT::Sandbox::User "root";
 		Acquire::Languages "none";
 	CONF
