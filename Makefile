@@ -38,7 +38,7 @@ test: setup test-unit build ## unit tests here, and the enforcement matrix on ev
 	RUN='^TestVM' scripts/vm-tests $(KERNELS)
 
 .PHONY: test-all test-suites
-test-all: test test-suites test-attach test-arm64 ## every test there is
+test-all: test test-suites test-attach test-deb test-arm64 ## every test there is
 
 test-suites: setup build ## bypasses, agents, scopes, real tools, the companion, in virtual machines
 	RUN='^Test(Bypass|Agent|ScopeKernel)' scripts/vm-tests $(KERNELS)
