@@ -709,6 +709,33 @@ int BPF_PROG(path_unlink, const struct path *dir, struct dentry *dentry, int ret
 	return 0;
 }
 
+/*
+ * Both names by one scope. The companion waits, after it has changed a scope, for
+ * programs that run, so a run meets one change at most: where there was one, both
+ * names are judged again, by what it finds then.
+ */
+static __always_inline struct scope *judge_again(struct label *l, struct scope *sc, struct dentry *d1,
+						 struct dentry *d2, __u32 need, __u32 *r, __u32 *flags)
+{
+	struct scope *now = scope_of(l);
+
+	if (now == sc)
+		return sc;
+	if (!now) {
+		*r = REASON_UNKNOWN;
+		return sc;
+	}
+	*flags = 0;
+	*r = walk_rarely(l, d1, need);
+	if (!*r) {
+		*flags = EVENT_PATH2;
+		*r = walk_rarely(l, d2, need);
+	}
+	if (!*r && scope_of(l) != now)
+		*r = REASON_UNKNOWN; /* more than one change: not met */
+	return now;
+}
+
 HOOK(path_link)
 int BPF_PROG(path_link, struct dentry *old_dentry, const struct path *new_dir,
 	     struct dentry *new_dentry, int ret)
@@ -732,6 +759,7 @@ int BPF_PROG(path_link, struct dentry *old_dentry, const struct path *new_dir,
 		flags = EVENT_PATH2;
 		r = walk_rarely(l, new_dentry, NEED_SELF);
 	}
+	sc = judge_again(l, sc, old_dentry, new_dentry, NEED_SELF, &r, &flags);
 	if (r && !internal_mount(new_dir->mnt))
 		return refuse(l, sc, OP_LINK, r, flags, old_dentry, new_dentry);
 	inode = old_dentry->d_inode;
@@ -786,6 +814,7 @@ int BPF_PROG(path_rename, const struct path *old_dir, struct dentry *old_dentry,
 		flags = EVENT_PATH2;
 		r = walk_rarely(l, new_dentry, need);
 	}
+	sc = judge_again(l, sc, old_dentry, new_dentry, need, &r, &flags);
 	if (r && !internal_mount(old_dir->mnt))
 		return refuse(l, sc, OP_RENAME, r, flags, old_dentry, new_dentry);
 	/* In scope, or the kernel's own. What is renamed over has one accounted name less. */
