@@ -185,6 +185,9 @@ func showStatus(e *env, all []*sessionStatus, others []string) {
 				row("", "%s %s (%s): %d", t.Verdict, t.Op, t.Reason, t.Count)
 			}
 		}
+		if s.Unwritten > 0 {
+			row("log", "%d refusals could not be written to it", s.Unwritten)
+		}
 		for _, m := range s.Mappings {
 			row("mapping", "%s: shared, writable, mapped before the switch", blocklog.Printable(m))
 		}
