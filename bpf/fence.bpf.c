@@ -69,8 +69,10 @@ struct {
 	__type(value, struct session_row);
 } sessions SEC(".maps");
 
+/* Mapped by the companion while it is filled: only what is used is touched. */
 struct scope_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct scope));
@@ -377,7 +379,7 @@ static __always_inline bool idle_device(__u32 mode, __u32 rdev)
 	 (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
 
 /*
- * An entry in proc of the process itself, of a thread of it or of its child
+ * Of an inode of proc: an entry of the process itself, of a thread of it or of its child
  * (fenced as well: labels are inherited), and the id maps of others, which the
  * kernel guards: whoever makes a user namespace has them written from outside.
  */
@@ -386,8 +388,6 @@ static __noinline bool own_proc_entry(struct inode *inode, struct dentry *d)
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u64 pid = 0, name, other;
 
-	if (inode->i_sb->s_magic != PROC_SUPER_MAGIC)
-		return false;
 	bpf_probe_read_kernel(&pid, sizeof(pid),
 			      (const void *)inode +
 				      ((long)OFF(proc_inode, pid) - (long)OFF(proc_inode, vfs_inode)));
@@ -434,7 +434,9 @@ static __always_inline bool operators_stdio(const struct scope *sc, struct inode
 static __always_inline bool always_writable(const struct scope *sc, const struct path *path,
 					    struct inode *inode)
 {
-	return internal_mount(path->mnt) || own_proc_entry(inode, path->dentry) || operators_stdio(sc, inode);
+	if (inode->i_sb->s_magic == PROC_SUPER_MAGIC && own_proc_entry(inode, path->dentry))
+		return true;
+	return operators_stdio(sc, inode) || internal_mount(path->mnt);
 }
 
 /* Judge writing the contents of an object: 0 or the reason. */
@@ -454,7 +456,7 @@ static __always_inline __u32 judge_contents(struct label *l, struct scope *sc,
 	}
 	r = often ? walk(l, sc, d, NEED_SELF) : walk_rarely(l, d, NEED_SELF);
 	/* The dentry's inode: up to 6.7 overlayfs opens its real file under the same path. */
-	if (!r && stray_links(l, sc, d->d_inode))
+	if (!r && (often && inode == d->d_inode ? stray_links(l, sc, inode) : stray_links(l, sc, d->d_inode)))
 		r = REASON_HARDLINK;
 	if (r && always_writable(sc, path, inode))
 		r = REASON_NONE;
@@ -494,14 +496,14 @@ static __always_inline __u64 name_key(struct dentry *d)
 }
 
 /*
- * Was what the label remembers a symbolic link, over which the same call has
+ * Was the tentative create that the label remembers one of a symbolic link, over which the same call has
  * come here? For the log alone: what is read belongs to a walk that goes on.
  */
 static __noinline bool followed_pending(const struct label *l, struct task_struct *task)
 {
 	__u64 link;
 
-	if (!l->pending_parent || !l->pending_tentative || !task->nameidata)
+	if (!task->nameidata)
 		return false;
 	link = read_u64((__u64)task->nameidata->stack, OFF(saved, link.dentry));
 	return link && read_u64(link, OFF(dentry, d_parent)) == l->pending_parent &&
@@ -532,7 +534,10 @@ static __noinline int open_fenced(struct file *file, struct task_struct *task)
 		l->pending_parent = 0;
 		return 0;
 	}
-	pending = (pending && l->pending_tentative) || followed_pending(l, task);
+	if (l->pending_parent && l->pending_tentative)
+		pending = pending || followed_pending(l, task);
+	else
+		pending = false;
 	if (pending) {
 		l->pending_parent = 0;
 		flags = EVENT_SUPERSEDES;
@@ -649,7 +654,7 @@ int BPF_PROG(path_mknod, const struct path *dir, struct dentry *dentry, unsigned
 	sc = scope_of(l);
 	if (!sc)
 		return refuse_blind(l, op);
-	if (followed_pending(l, bpf_get_current_task_btf()))
+	if (l->pending_parent && l->pending_tentative && followed_pending(l, bpf_get_current_task_btf()))
 		record(l, sc, OP_CREATE | REASON_SCOPE << 8 | EVENT_RETRACTS << 16, dentry, NULL);
 	l->pending_parent = 0;
 	/* A device node is another name of the device. 0:0 is overlayfs' whiteout. */

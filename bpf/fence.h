@@ -14,7 +14,9 @@ enum limit {
 	ANCHOR_PROBES = 8,	  /* longest run of neighbouring slots looked at */
 	MAX_STDIO = 3,		  /* objects behind descriptors 0, 1, 2 */
 	MAX_TTYS = 4,		  /* device numbers of the operator's terminals */
-	MAX_CELLS = 522240,	  /* cells of a table: with the rest of its scope it fills
+	NAME_SLOTS = 2048,	  /* size of a scope's table of names, a power of two */
+	NAME_SHORT = 16,	  /* bytes of the longest name in it */
+	MAX_CELLS = 514048,	  /* cells of a table: with the rest of its scope it fills
 				     the 4 MiB that a map's value may have on 6.1 */
 	MAX_CLASSES = 256,
 	FAST_DEPTH = 24,	  /* levels of the unrolled walk */
@@ -31,6 +33,12 @@ enum state {
 	STATE_ALL = 1,
 	STATE_ACCEPT = 2,
 	STATE_SIBLING = 3,
+	/*
+	 * Added to a state, in a transition over '/': whatever name follows, the next
+	 * '/' comes back to this state, so that only the last name of a path has to be
+	 * read. As below a `**`. States are multiples of 8.
+	 */
+	STATE_SKIPS = 4,
 };
 
 enum op {
@@ -101,6 +109,7 @@ enum scope_flag {
 	SCOPE_HARDLINKS = 1 << 3, /* --hardlinks=allow */
 	SCOPE_INNER = 1 << 4,	  /* an anchor other than the root is no file system's root */
 	SCOPE_DEFAULTS = 1 << 2,  /* rows of the table have defaults */
+	SCOPE_NAMES = 1 << 6,	  /* the table of names has some */
 	SCOPE_DENY = 1 << 5,	  /* no task's scope is in force: everything is refused */
 };
 
@@ -162,9 +171,23 @@ struct scope_header {
 	struct anchor anchors[ANCHOR_SLOTS];
 };
 
+/*
+ * What the table says of a whole name: from the state of a directory, over '/'
+ * and the name, to the state of what has it. It says nothing that the cells do
+ * not say, only sooner.
+ */
+struct name {
+	__u64 text[2]; /* see name_words */
+	__u32 from;    /* 0: empty slot */
+	__u32 to;
+	__u32 below; /* STATE_ALL if all below the name is covered */
+	__u32 pad;
+};
+
 struct scope {
 	struct scope_header h;
 	__u16 class[MAX_CLASSES];
+	struct name name[NAME_SLOTS];
 	__u64 cell[MAX_CELLS];
 };
 
@@ -180,6 +203,9 @@ struct label {
 	__u32 pending_tentative;
 	/* The last open that audit let pass, so that its O_TRUNC is not told twice. */
 	__u64 audited;
+	/* The executable whose path the reader has been told last, of this task. */
+	__u64 exe;
+	__u64 exe_ino;
 	/* A BTF pointer stored here comes back as a number (verifier, all versions). */
 	__u64 number;
 };

@@ -41,6 +41,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 #define BPF_F_NO_PREALLOC 1
+#define BPF_F_MMAPABLE (1 << 10)
 #define BPF_NOEXIST 1
 #define BPF_LOCAL_STORAGE_GET_F_CREATE 1
 #define BPF_RB_NO_WAKEUP 1

@@ -92,6 +92,8 @@ type LsmLabel struct {
 	PendingReason    uint32
 	PendingTentative uint32
 	Audited          uint64
+	Exe              uint64
+	ExeIno           uint64
 	Number           uint64
 }
 
@@ -103,7 +105,9 @@ const (
 	LsmLimitANCHOR_PROBES LsmLimit = 8
 	LsmLimitMAX_STDIO     LsmLimit = 3
 	LsmLimitMAX_TTYS      LsmLimit = 4
-	LsmLimitMAX_CELLS     LsmLimit = 522240
+	LsmLimitNAME_SLOTS    LsmLimit = 2048
+	LsmLimitNAME_SHORT    LsmLimit = 16
+	LsmLimitMAX_CELLS     LsmLimit = 514048
 	LsmLimitMAX_CLASSES   LsmLimit = 256
 	LsmLimitFAST_DEPTH    LsmLimit = 24
 	LsmLimitMAX_DEPTH     LsmLimit = 2048
@@ -124,6 +128,15 @@ type LsmMember struct {
 	Session uint64
 	Pid     uint32
 	Tid     uint32
+}
+
+type LsmName struct {
+	_     structs.HostLayout
+	Text  [2]uint64
+	From  uint32
+	To    uint32
+	Below uint32
+	Pad   uint32
 }
 
 type LsmObject struct {
@@ -207,6 +220,7 @@ const (
 	LsmScopeFlagSCOPE_HARDLINKS LsmScopeFlag = 8
 	LsmScopeFlagSCOPE_INNER     LsmScopeFlag = 16
 	LsmScopeFlagSCOPE_DEFAULTS  LsmScopeFlag = 4
+	LsmScopeFlagSCOPE_NAMES     LsmScopeFlag = 64
 	LsmScopeFlagSCOPE_DENY      LsmScopeFlag = 32
 )
 
@@ -250,6 +264,7 @@ const (
 	LsmStateSTATE_ALL     LsmState = 1
 	LsmStateSTATE_ACCEPT  LsmState = 2
 	LsmStateSTATE_SIBLING LsmState = 3
+	LsmStateSTATE_SKIPS   LsmState = 4
 )
 
 // Names of all BPF objects in the ELF.

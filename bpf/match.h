@@ -69,18 +69,16 @@ static __always_inline __u32 step_default(const struct scope *sc, __u32 s, __u32
 #define STATE_SLOW 4
 
 /*
- * '/' and the name of d, from state s. Inline names come as four words: a
- * variable offset into a BTF pointer is not loadable.
+ * The name of d, from state s behind the '/'. Inline names come as four words: a
+ * variable offset into a BTF pointer is not loadable. What ends a step has a
+ * block of its own, with a barrier: else each step begins by preparing for the end.
  */
 static __noinline __u32 match_name(struct dentry *d, const struct scope *sc, __u32 s)
 {
 	const void *base = (const void *)d + inline_name_offset();
-	__u32 len, i, j;
-	__u64 w;
+	__u32 len, off, i, j;
+	__u64 w, c;
 
-	s = step(sc, s, sc->h.slash);
-	if (s <= STATE_ALL)
-		return s;
 	len = d->d_name.len;
 	if (len >= INLINE_NAME || d->d_flags & OP_COMPARE)
 		return STATE_SLOW;
@@ -90,14 +88,62 @@ static __noinline __u32 match_name(struct dentry *d, const struct scope *sc, __u
 #pragma clang loop unroll(full)
 		for (j = 0; j < 8; j++) {
 			if (i * 8 + j == len)
-				return s;
-			s = step(sc, s, sc->class[w & 0xff]);
+				goto out;
+			off = s + sc->class[w & 0xff];
+			if (off > LAST_CELL)
+				goto dead;
+			c = *(const __u64 *)((const void *)sc->cell + off);
+			if ((__u32)c != s)
+				goto dead;
+			s = c >> 32;
 			if (s <= STATE_ALL)
-				return s;
+				goto out;
 			w >>= 8;
 		}
 	}
 	return STATE_SLOW;
+dead:
+	barrier();
+	return STATE_DEAD;
+out:
+	barrier();
+	return s;
+}
+
+/*
+ * A short name as two words, zeros in front: what lies behind a name in its
+ * dentry is anything. The Go side has the same.
+ */
+static __always_inline void name_words(struct dentry *d, __u32 len, __u64 *w0, __u64 *w1)
+{
+	const void *base = (const void *)d + inline_name_offset();
+
+	*w0 = *(const __u64 *)base;
+	*w1 = 0;
+	if (len <= 8)
+		*w0 <<= (64 - 8 * len) & 63;
+	else
+		*w1 = *(const __u64 *)(base + 8) << ((128 - 8 * len) & 63);
+}
+
+/* Fibonacci hashing, the upper 11 bits. The Go side has the same line. */
+static __always_inline __u32 name_hash(__u64 w0, __u64 w1, __u32 from)
+{
+	return (w0 ^ w1 ^ from) * 0x9E3779B97F4A7C15ull >> 53;
+}
+
+/* The name of d in the directory at state s, if the table of names has it. */
+static __always_inline const struct name *find_name(const struct scope *sc, struct dentry *d, __u32 s)
+{
+	__u32 len = d->d_name.len;
+	const struct name *n;
+	__u64 w0, w1;
+
+	if (len > NAME_SHORT || d->d_flags & OP_COMPARE)
+		return NULL;
+	name_words(d, len, &w0, &w1);
+	n = &sc->name[name_hash(w0, w1, s)];
+	return n->from == s && n->text[0] == w0 && n->text[1] == w1 ? n : NULL;
 }
 
 /* Does the state at a path satisfy the operation's need? */
@@ -192,45 +238,83 @@ static __always_inline const struct anchor *find_anchor(const struct scope *sc, 
 			X(7, 6) X(6, 5) X(5, 4) X(4, 3) X(3, 2) X(2, 1) X(1, 0)
 
 #define DECLARE(n) struct dentry *d##n = NULL;
-/* Is level n the root? If it is a file system's root, is that an anchor? Else one up. */
-#define UP(n)                                                                  \
-	d##n = d;                                                              \
-	if ((__u64)d == root) {                                                \
-		if (!same_inode(d, h->root_id.inode, h->root_id.ino))          \
-			return SLOW_BIT;                                       \
-		s = h->root_start;                                             \
-		goto down##n;                                                  \
-	}                                                                      \
-	d = d->d_parent;                                                       \
-	if (d == d##n) {                                                       \
-		if (h->flags & SCOPE_INNER)                                    \
-			return SLOW_BIT;                                       \
-		a = find_anchor(sc, (__u64)d);                                 \
-		if (!a || !same_dir(d, a->ino, a->dev, a->generation))         \
-			return SLOW_BIT;                                       \
-		s = a->start;                                                  \
-		goto down##n;                                                  \
+/* Is level n the root? Else one up. */
+#define UP(n)                                                          \
+	d##n = d;                                                      \
+	if ((__u64)d == root) {                                        \
+		if (!same_inode(d, h->root_id.inode, h->root_id.ino))  \
+			return SLOW_BIT;                               \
+		s = h->root_start;                                     \
+		goto down##n;                                          \
+	}                                                              \
+	d = d->d_parent;
+/*
+ * Four levels, and then: is it a file system's root, and an anchor? Such a root
+ * is its own parent, so that looking every four levels is enough; the walk
+ * begins where it was first met.
+ */
+#define UP4(n0, n1, n2, n3)                                            \
+	UP(n0) UP(n1) UP(n2) UP(n3)                                    \
+	if (d == d##n3) {                                              \
+		if (h->flags & SCOPE_INNER)                            \
+			return SLOW_BIT;                               \
+		a = find_anchor(sc, (__u64)d);                         \
+		if (!a || !same_dir(d, a->ino, a->dev, a->generation)) \
+			return SLOW_BIT;                               \
+		s = a->start;                                          \
+		if (d != d##n2)                                        \
+			goto down##n3;                                 \
+		if (d != d##n1)                                        \
+			goto down##n2;                                 \
+		if (d != d##n0)                                        \
+			goto down##n1;                                 \
+		goto down##n0;                                         \
 	}
-#define DOWN(n, below)                         \
-	down##n : if (s <= STATE_ALL) goto done; \
-	s = match_name(d##below, sc, s);       \
-	if (s == STATE_SLOW)                   \
-		return SLOW_BIT;
+#define DOWN(n, under)                                                        \
+	down##n : if (s <= STATE_ALL) goto done;                              \
+	if (h->flags & SCOPE_NAMES && (name = find_name(sc, d##under, s))) {  \
+		s = name->to;                                                 \
+		if (under && name->below == STATE_ALL)                        \
+			goto all;                                             \
+	} else {                                                              \
+		s = step(sc, s, h->slash);                                    \
+		if (s <= STATE_ALL)                                           \
+			goto done;                                            \
+		if (s & STATE_SKIPS)                                          \
+			goto leaf;                                            \
+		s = match_name(d##under, sc, s);                              \
+		if (s == STATE_SLOW)                                          \
+			return SLOW_BIT;                                      \
+	}
 
 static __noinline __u32 fast_walk(struct dentry *d, const struct scope *sc, __u32 need)
 {
 	const struct scope_header *h = &sc->h;
 	const __u64 root = h->root;
 	const struct anchor *a;
+	const struct name *name;
 	__u32 s;
 	LEVELS(DECLARE)
 
 	if (h->flags & SCOPE_DEFAULTS)
 		return SLOW_BIT;
-	LEVELS(UP)
+	UP4(0, 1, 2, 3)
+	UP4(4, 5, 6, 7)
+	UP4(8, 9, 10, 11)
+	UP4(12, 13, 14, 15)
+	UP4(16, 17, 18, 19)
+	UP4(20, 21, 22, 23)
 	return SLOW_BIT;
 	LEVELS_DOWN(DOWN)
-down0:;
+down0:
+	goto done;
+leaf:
+	s = match_name(d0, sc, s & ~STATE_SKIPS);
+	if (s == STATE_SLOW)
+		return SLOW_BIT;
+	goto done;
+all:
+	s = STATE_ALL;
 done:
 	return satisfies(sc, s, need, false);
 }

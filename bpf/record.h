@@ -37,11 +37,13 @@ static __always_inline void fill_event(struct event *e, struct task_struct *task
 	e->ppid = task->real_parent->tgid;
 	e->uid = task->cred->uid.val;
 	/* The number in the innermost pid namespace: numbers[] is as long as level. */
-	at = (__u64)pid->level * bpf_core_type_size(struct upid);
-	if (at > MAX_PID_NS_LEVEL * 64)
-		at = 0;
-	e->nspid = 0;
-	bpf_probe_read_kernel(&e->nspid, sizeof(e->nspid), (const void *)pid + OFF(pid, numbers) + at);
+	e->nspid = (__u32)id;
+	if (pid->level) {
+		at = (__u64)pid->level * bpf_core_type_size(struct upid);
+		if (at > MAX_PID_NS_LEVEL * 64)
+			at = 0;
+		bpf_probe_read_kernel(&e->nspid, sizeof(e->nspid), (const void *)pid + OFF(pid, numbers) + at);
+	}
 	e->arg = arg;
 	e->flags = flags;
 	e->op = op;
@@ -51,7 +53,9 @@ static __always_inline void fill_event(struct event *e, struct task_struct *task
 	e->len = e->len2 = e->exe_len = e->used = 0;
 	e->mode = 0;
 	e->exe = e->exe_ino = 0;
-	bpf_get_current_comm(e->comm, sizeof(e->comm));
+	/* As bpf_get_current_comm would, but for what lies behind the NUL. */
+	*(__u64 *)e->comm = *(const __u64 *)((const void *)task + OFF(task_struct, comm));
+	*(__u64 *)(e->comm + 8) = *(const __u64 *)((const void *)task + OFF(task_struct, comm) + 8);
 }
 
 static __always_inline void note_object(struct event *e, struct dentry *d)
@@ -102,9 +106,11 @@ static __noinline __u32 small_path(struct small_event *r, struct dentry *d, cons
 			char *to = r->names + off;
 
 			*(__u64 *)to = *(const __u64 *)base;
-			*(__u64 *)(to + 8) = *(const __u64 *)(base + 8);
-			*(__u64 *)(to + 16) = *(const __u64 *)(base + 16);
-			*(__u64 *)(to + 24) = *(const __u64 *)(base + 24);
+			if (len > 8) {
+				*(__u64 *)(to + 8) = *(const __u64 *)(base + 8);
+				*(__u64 *)(to + 16) = *(const __u64 *)(base + 16);
+				*(__u64 *)(to + 24) = *(const __u64 *)(base + 24);
+			}
 		} else {
 			bpf_probe_read_kernel(r->names + off, len & NAME_MAX,
 					      (const void *)d->d_name.name);
@@ -311,11 +317,15 @@ static __noinline int record(struct label *l, const struct scope *sc, __u32 what
 		key.generation = (__u32)sc->h.session;
 		r->e.exe = key.inode;
 		r->e.exe_ino = key.ino;
-		if (!bpf_map_lookup_elem(&exes, &key)) {
-			__u64 one = 1;
+		if (l->exe != key.inode || l->exe_ino != key.ino) {
+			l->exe = key.inode;
+			l->exe_ino = key.ino;
+			if (!bpf_map_lookup_elem(&exes, &key)) {
+				__u64 one = 1;
 
-			bpf_map_update_elem(&exes, &key, &one, 0);
-			goto large;
+				bpf_map_update_elem(&exes, &key, &one, 0);
+				goto large;
+			}
 		}
 	}
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);

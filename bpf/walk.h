@@ -151,7 +151,7 @@ static long general_down(__u64 i, void *arg)
 		g->reason = REASON_TOO_LONG;
 		return 1;
 	}
-	g->s = step_default(g->sc, g->s, g->sc->h.slash);
+	g->s = step_default(g->sc, g->s, g->sc->h.slash) & ~STATE_SKIPS;
 	if (g->s > STATE_ALL && caseless(d)) {
 		g->reason = REASON_CASELESS;
 		return 1;

@@ -1,12 +1,13 @@
 package loader
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"os"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"planfence/bpf"
 	"planfence/plan"
@@ -47,7 +48,6 @@ func anchorHash(dentry uint64) uint32 {
 
 // encoded is a scope as the programs read it.
 type encoded struct {
-	value []byte     // struct scope
 	paths []string   // anchor id -> path
 	files []*os.File // held as long as the scope is in force
 	// Of anchors below which nothing is allowed: closed at once, or the operator
@@ -56,7 +56,8 @@ type encoded struct {
 	drop []*os.File
 }
 
-func (f *Fence) encode(s Scope, session, generation uint64) (*encoded, error) {
+// encode lays a scope out in value, scopeBytes of zeros.
+func (f *Fence) encode(s Scope, session, generation uint64, value []byte) (*encoded, error) {
 	if s.Table == nil {
 		return nil, fmt.Errorf("encode the scope: no table")
 	}
@@ -148,31 +149,88 @@ func (f *Fence) encode(s Scope, session, generation uint64) (*encoded, error) {
 	if len(cells) > int(bpf.LsmLimitMAX_CELLS) {
 		return nil, fmt.Errorf("the scope's table has %d cells, at most %d", len(cells), int(bpf.LsmLimitMAX_CELLS))
 	}
-	var b bytes.Buffer
-	if err := binary.Write(&b, binary.NativeEndian, &h); err != nil {
+	names := encodeNames(s.Table, s.Root.Start)
+	if len(names) > 0 {
+		h.Flags |= uint32(bpf.LsmScopeFlagSCOPE_NAMES)
+	}
+	n, err := binary.Encode(value, binary.NativeEndian, &h)
+	if err != nil {
 		return nil, fmt.Errorf("encode the scope: %w", err)
 	}
-	if err := binary.Write(&b, binary.NativeEndian, s.Table.Class); err != nil {
-		return nil, fmt.Errorf("encode the scope: %w", err)
+	for i, c := range s.Table.Class {
+		binary.NativeEndian.PutUint16(value[n+2*i:], c)
 	}
-	e.value = make([]byte, b.Len()+8*int(bpf.LsmLimitMAX_CELLS))
-	n := copy(e.value, b.Bytes())
+	n += 2 * len(s.Table.Class)
+	for at, name := range names {
+		if _, err := binary.Encode(value[n+nameBytes*at:], binary.NativeEndian, &name); err != nil {
+			return nil, fmt.Errorf("encode the scope: %w", err)
+		}
+	}
+	n += nameBytes * int(bpf.LsmLimitNAME_SLOTS)
+	skips := map[plan.State]bool{}
+	if !s.Table.Defaults { // else the fast walk, which alone skips, is not taken
+		skips = s.Table.Skips()
+	}
 	for i, c := range cells {
-		binary.NativeEndian.PutUint64(e.value[n+8*i:], c)
+		if skips[plan.State(c>>32)] && uint32(i)*8-uint32(c) == uint32(h.Slash) {
+			c |= uint64(bpf.LsmStateSTATE_SKIPS) << 32
+		}
+		binary.NativeEndian.PutUint64(value[n+8*i:], c)
 	}
 	return e, nil
 }
 
-// one makes an array map of one value.
-func one(name string, value []byte) (*ebpf.Map, error) {
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4,
-		ValueSize: uint32(len(value)), MaxEntries: 1})
+const (
+	nameBytes  = int(unsafe.Sizeof(bpf.LsmName{}))
+	scopeBytes = int(unsafe.Sizeof(bpf.LsmScopeHeader{})) + 2*256 + nameBytes*int(bpf.LsmLimitNAME_SLOTS) + 8*int(bpf.LsmLimitMAX_CELLS)
+)
+
+// nameWords returns a name of at most NAME_SHORT bytes as name_words does.
+func nameWords(text string) (w [2]uint64) {
+	for i := range w {
+		part := text[min(8*i, len(text)):min(8*i+8, len(text))]
+		var b [8]byte
+		copy(b[8-len(part):], part)
+		w[i] = binary.LittleEndian.Uint64(b[:])
+	}
+	return w
+}
+
+// encodeNames lays out the table of names, by slot. A name whose slot is taken is
+// left out: it is found in the cells.
+func encodeNames(t *plan.Table, start plan.State) map[int]bpf.LsmName {
+	out := map[int]bpf.LsmName{}
+	if t.Defaults {
+		return out
+	}
+	for _, n := range t.Names(start, int(bpf.LsmLimitNAME_SHORT), int(bpf.LsmLimitNAME_SLOTS)) {
+		w := nameWords(n.Text)
+		at := int((w[0] ^ w[1] ^ uint64(n.From)) * 0x9E3779B97F4A7C15 >> 53)
+		if _, taken := out[at]; taken {
+			continue
+		}
+		v := bpf.LsmName{Text: w, From: uint32(n.From), To: uint32(n.To)}
+		if n.AllBelow {
+			v.Below = uint32(plan.All)
+		}
+		out[at] = v
+	}
+	return out
+}
+
+// scopeMap makes the map of a scope and returns it with its value, mapped for
+// writing. unmap is called before the map is closed.
+func scopeMap() (m *ebpf.Map, value []byte, unmap func() error, err error) {
+	m, err = ebpf.NewMap(&ebpf.MapSpec{Name: "scope", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(scopeBytes),
+		MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
 	if err != nil {
-		return nil, fmt.Errorf("make map %s: %w", name, err)
+		return nil, nil, nil, fmt.Errorf("make map scope: %w", err)
 	}
-	if err := m.Put(uint32(0), value); err != nil {
+	page := os.Getpagesize()
+	value, err = unix.Mmap(m.FD(), 0, (scopeBytes+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
 		m.Close()
-		return nil, fmt.Errorf("fill map %s: %w", name, err)
+		return nil, nil, nil, fmt.Errorf("map the map scope: %w", err)
 	}
-	return m, nil
+	return m, value, func() error { return unix.Munmap(value) }, nil
 }

@@ -72,15 +72,15 @@ func (f *Fence) NewSession() (*Session, error) {
 // caller's and the old scope stays in force.
 func (s *Session) SetScope(sc Scope) (uint64, error) {
 	gen := s.generation + 1
-	e, err := s.f.encode(sc, s.ID, gen)
-	if err != nil {
-		return 0, err
-	}
-	m, err := one("scope", e.value)
+	m, value, unmap, err := scopeMap()
 	if err != nil {
 		return 0, err
 	}
 	defer m.Close()
+	e, err := s.f.encode(sc, s.ID, gen, value)
+	if err = errors.Join(err, unmap()); err != nil {
+		return 0, err
+	}
 	s.anchors.add(gen, e.paths)
 	if err := s.f.maps["scopes"].Put(s.Slot, m); err != nil {
 		return 0, fmt.Errorf("set the scope: %w", err)
