@@ -149,11 +149,15 @@ func TestBypassPreemption(t *testing.T) {
 }
 
 // TestBypassStart starts 200 sessions, several at once, whose command's first act is
-// a write outside the scope: none is fenced too late.
+// a write outside the scope: none is fenced too late. On other kernel lines than 6.12
+// it starts 50, since how a session starts differs least between them and costs most.
 func TestBypassStart(t *testing.T) {
 	shareMounts(t)
 	hold(t)
-	const starts, atOnce = 200, 4
+	starts, atOnce := int64(50), 4
+	if kernelLine() == [2]int{6, 12} {
+		starts = 200
+	}
 	root := "/work/start"
 	b := newBench(t, root, 0)
 	s := b.site(&attack{name: "start"})
