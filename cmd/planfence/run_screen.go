@@ -29,5 +29,5 @@ func (s *fenced) tellUnseen() {
 	if s.cfg.Log == "" {
 		where = "see the log"
 	}
-	s.say("%d refusals were not shown while a program had the screen: %s", s.unseen, where)
+	s.say("refusals not shown while a program had the screen: %d; %s", s.unseen, where)
 }

@@ -48,11 +48,15 @@ func (s *fenced) wait(p *os.Process) int {
 			}
 		}
 	}()
+	who := p.Pid
+	if os.Getpid() == 1 {
+		who = -1 // the first process of a container gets everybody's orphans
+	}
 	for {
 		var ws unix.WaitStatus
-		_, err := unix.Wait4(p.Pid, &ws, unix.WUNTRACED, nil)
+		pid, err := unix.Wait4(who, &ws, unix.WUNTRACED, nil)
 		switch {
-		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EINTR), err == nil && pid != p.Pid:
 		case err != nil:
 			s.say("wait for the command: %v", err)
 			return launch.ExitFailure

@@ -248,7 +248,9 @@ func testContainerUnprivileged(ctx context.Context, t *testing.T, base string) {
 	root := c.overlay(t)
 	run := func(flags ...string) (string, error) {
 		args := append([]string{"run", "--rm", "--network=none", "-w", ctWork, "-v", c.work + ":" + ctWork}, flags...)
-		args = append(args, "--rootfs", root, "planfence", "run", "--quiet", "--task", "T1", "--", "sh", "-c", "echo x > in/g; echo x > out/g")
+		args = append(args, "--rootfs", root, "planfence", "run", "--quiet", "--task", "T1", "--", "sh", "-c",
+			// Here planfence is the container's first process, which gets the orphans.
+			"echo x > in/g; echo x > out/g; (sleep 0.1 & sleep 0.1 &); sleep 2; echo zombies $(ps -A -o stat= | grep -c ^Z)")
 		out, err := exec.CommandContext(ctx, "podman", args...).CombinedOutput()
 		return string(out), err
 	}
@@ -264,6 +266,9 @@ func testContainerUnprivileged(ctx context.Context, t *testing.T, base string) {
 	out, _ = run(flags...)
 	if _, err := os.Lstat(c.work + "/in/g"); err != nil {
 		t.Errorf("with %q: %v\n%s", flags, err, out)
+	}
+	if !strings.Contains(out, "zombies 0\n") || strings.Contains(out, "stay fenced") {
+		t.Errorf("orphans are not reaped: %s", out)
 	}
 	if _, err := os.Lstat(c.work + "/out/g"); err == nil {
 		t.Errorf("with %q the fence does not hold\n%s", flags, out)
