@@ -215,7 +215,31 @@ func (f *Fence) Drop(id uint64) error {
 		return err
 	}
 	if slot, ok := slots[id]; ok {
-		return f.clear(slot)
+		return errors.Join(f.clear(slot), f.forgetLinks(id))
+	}
+	return nil
+}
+
+// forgetLinks removes what a session accounted for: the map is shared, and one that
+// fills leaves others without room.
+func (f *Fence) forgetLinks(id uint64) error {
+	m := f.maps["link_counts"]
+	var keys []bpf.LsmLinkKey
+	var key bpf.LsmLinkKey
+	var n uint32
+	it := m.Iterate()
+	for it.Next(&key, &n) {
+		if key.Session == id {
+			keys = append(keys, key)
+		}
+	}
+	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) { // others add to it
+		return fmt.Errorf("read the links that are accounted for: %w", err)
+	}
+	for _, k := range keys {
+		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("remove a link that is accounted for: %w", err)
+		}
 	}
 	return nil
 }

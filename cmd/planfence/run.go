@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -236,6 +237,7 @@ func (s *fenced) start(p *project, id, fixed string) (err error) {
 		s.end(launch.ExitFailure)
 		return err
 	}
+	debug.FreeOSMemory() // loading takes more than everything after it
 	s.announce(fence)
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

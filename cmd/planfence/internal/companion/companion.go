@@ -68,6 +68,9 @@ type Companion struct {
 	unwritten uint64     // all of them
 	saved     uint64     // of them, those that the session's state tells
 	recorded  map[metrics.Key]uint64
+	told      uint64 // refusals that the log tells of, one by one or as lost
+	before    bool   // told includes what companions before this one wrote
+	missing   uint64 // refusals that such a one took along
 	saveMu    sync.Mutex
 }
 
@@ -370,6 +373,11 @@ func (c *Companion) write(r *blocklog.Record) {
 		c.untold += r.Count
 		c.unwritten += r.Count
 	}
+	if err == nil && r.Kind == "block" {
+		c.told += r.Count
+	} else if err == nil {
+		c.told += r.Lost
+	}
 	if r.Kind == "block" {
 		if c.recorded == nil {
 			c.recorded = map[metrics.Key]uint64{}
@@ -397,6 +405,7 @@ func (c *Companion) tellUntold() error {
 	if err := c.Log.Write(r); err != nil {
 		return err
 	}
+	c.told += c.untold
 	c.untold = 0
 	return nil
 }
@@ -494,7 +503,7 @@ func (c *Companion) End(exit *int) error {
 			r.Blocks += v
 		}
 		c.logMu.Lock()
-		r.Lost = n.Lost + c.unwritten
+		r.Lost = n.Lost + c.unwritten + c.missing
 		c.logMu.Unlock()
 	}
 	if all, err := c.fence.Members(); err != nil || len(all[c.session.ID]) > 0 {

@@ -104,6 +104,7 @@ func adopt(st *State, lock *os.File) (*Companion, error) {
 		c.FixedTask = st.Task
 	}
 	c.LogMax, c.LogTo = st.LogMax, st.LogTo
+	c.account(st)
 	c.unwritten, c.saved = st.Unwritten, st.Unwritten
 	c.Log = keeperLog(st)
 	p, err := st.PlanInForce()
@@ -211,6 +212,7 @@ func (c *Companion) stay() error {
 		return err
 	}
 	defer unlock()
+	c.tellMissing()
 	err = c.End(nil)
 	if !errors.Is(err, loader.ErrBusy) && c.Config.TempDir != "" {
 		err = errors.Join(err, os.RemoveAll(c.Config.TempDir))
