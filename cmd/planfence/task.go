@@ -75,6 +75,7 @@ const (
 // force; a session that does not in time is an error.
 func awaitTask(path, id string) error {
 	began := time.Now()
+	nudged := map[string]bool{}
 	for {
 		states, err := companion.States()
 		if err != nil {
@@ -84,6 +85,10 @@ func awaitTask(path, id string) error {
 		for _, s := range states {
 			if s.Config.TaskFile == path && !s.Fixed && s.Task != id && companion.Alive(s.Name) {
 				late = s
+				if !nudged[s.Name] {
+					nudged[s.Name] = true
+					companion.Nudge(s.Name)
+				}
 			}
 		}
 		if late == nil {
@@ -96,7 +101,7 @@ func awaitTask(path, id string) error {
 		if waited > awaitMost {
 			return hinted(fmt.Errorf("session %s still has task %s", late.Name, orNone(late.Task)), "planfence status shows why")
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(2 * time.Millisecond)
 	}
 }
 

@@ -50,7 +50,8 @@ type Companion struct {
 	policy       *policy.Policy
 	generation   uint64
 	synced       time.Time
-	seen         string   // the watched files' fingerprint when they were read
+	seen         prints   // of the watched files when they were read
+	last         read     // what they said then
 	planSum      [32]byte // of the plan's copy in the session's directory
 	byGeneration map[uint64]scopeInForce
 	mappings     []string // shared mappings of files that are out of scope now
@@ -95,6 +96,7 @@ func (c *Companion) Begin(f *loader.Fence, id string) error {
 	if err != nil {
 		return err
 	}
+	c.last = read{text: text, plan: p, id: id}
 	s, err := f.NewSession()
 	if err != nil {
 		return err

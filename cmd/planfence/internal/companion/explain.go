@@ -2,10 +2,8 @@ package companion
 
 import (
 	"fmt"
-	"io/fs"
 	"reflect"
 	"strings"
-	"syscall"
 
 	"planfence/cmd/planfence/internal/policy"
 	"planfence/plan"
@@ -29,13 +27,6 @@ func (c *Companion) Explain() string {
 // UnknownTask is the error for an id that the plan does not have.
 func UnknownTask(p *plan.Plan, id string) string {
 	return fmt.Sprintf("the plan has no task %q, it has %s", id, strings.Join(p.IDs(), ", "))
-}
-
-func identity(st fs.FileInfo) any {
-	if s, ok := st.Sys().(*syscall.Stat_t); ok {
-		return [3]int64{int64(s.Dev), int64(s.Ino), s.Ctim.Nano()}
-	}
-	return nil
 }
 
 // samePlan reports whether two plans have the same tasks and scopes.

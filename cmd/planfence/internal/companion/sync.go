@@ -1,6 +1,7 @@
 package companion
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -54,22 +55,30 @@ func ReadPlan(path, root string) (*plan.Plan, error) {
 
 // readPlan also returns the text.
 func readPlan(path, root string) (*plan.Plan, []byte, error) {
-	st, err := os.Stat(path)
+	b, err := planText(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the plan: %w", err)
-	}
-	if !st.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("read the plan: %s is no regular file", path)
-	}
-	if st.Size() > maxPlan {
-		return nil, nil, fmt.Errorf("read the plan: %s has %d bytes, at most %d", path, st.Size(), maxPlan)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the plan: %w", err)
+		return nil, nil, err
 	}
 	p, err := plan.Parse(path, b, plan.ParseOptions{Root: root})
 	return p, b, err
+}
+
+func planText(path string) ([]byte, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the plan: %w", err)
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("read the plan: %s is no regular file", path)
+	}
+	if st.Size() > maxPlan {
+		return nil, fmt.Errorf("read the plan: %s has %d bytes, at most %d", path, st.Size(), maxPlan)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the plan: %w", err)
+	}
+	return b, nil
 }
 
 // PlanInForce reads the plan that a session's scope was compiled from. The file
@@ -138,17 +147,51 @@ func (c *Companion) build(p *plan.Plan, id string) (loader.Scope, *policy.Policy
 	}, pol, nil
 }
 
-// current reads plan and active task as they are now.
+// read is what the files said when they were last read.
+type read struct {
+	text []byte
+	plan *plan.Plan // what text says; nil: not parsed, or no plan
+	id   string
+	err  error
+}
+
+func (c *Companion) readFiles() (r read) {
+	r.text, r.err = planText(c.Config.Plan)
+	r.id = c.FixedTask
+	if r.id == "" && r.err == nil {
+		r.id, r.err = ReadTask(c.Config.TaskFile)
+	}
+	return r
+}
+
+// differs reports whether the files say something else than when they were read.
+func (c *Companion) differs() bool {
+	r := c.readFiles()
+	if r.err != nil || c.last.err != nil {
+		return fmt.Sprint(r.err) != fmt.Sprint(c.last.err)
+	}
+	return r.id != c.last.id || !bytes.Equal(r.text, c.last.text)
+}
+
+// current reads plan and active task as they are now. A text that is known is
+// not parsed again.
 func (c *Companion) current() (*plan.Plan, []byte, string, error) {
-	p, text, err := readPlan(c.Config.Plan, c.Config.Root)
+	old := c.last
+	c.last = c.readFiles()
+	r := &c.last
+	if r.err != nil {
+		return nil, nil, "", r.err
+	}
+	if old.plan != nil && bytes.Equal(old.text, r.text) {
+		r.plan = old.plan
+		return r.plan, r.text, r.id, nil
+	}
+	p, err := plan.Parse(c.Config.Plan, r.text, plan.ParseOptions{Root: c.Config.Root})
 	if err != nil {
 		return nil, nil, "", err
 	}
-	if c.FixedTask != "" {
-		return p, text, c.FixedTask, nil
-	}
-	id, err := ReadTask(c.Config.TaskFile)
-	return p, text, id, err
+	r.plan = p
+	return p, r.text, r.id, nil
 }
 
 // Sync brings the scope in force in step with plan and active task. On an error

@@ -7,141 +7,151 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
 )
 
-// Followed every pollEvery where events do not come (network file systems,
-// watches that ran out); settle gathers the events of one change.
+// Plan and active task are looked at whenever the ring is, so that no further
+// timer wakes the processor. File events would come sooner, but one watch on a
+// file system makes every open on it, whoever's, some 180 instructions dearer;
+// planfence task nudges instead.
 const (
-	pollEvery = 2 * time.Second
-	settle    = 5 * time.Millisecond
+	settle  = 5 * time.Millisecond // a change is read when it has been over for so long
+	settles = 100
+	// A file may change twice within a tick of the clock that stamps it, unseen:
+	// it is read again after so long, and after the second that old file systems count in.
+	again     = 100 * time.Millisecond
+	lastAgain = 2 * time.Second
 )
 
-// Watch follows plan and active-task file until ctx ends. Directories are
-// watched, not files: editors and git replace files.
+// Watch follows plan and active-task file until ctx ends. Paths are looked at,
+// not files: editors and git replace files, and links are swapped.
 func (c *Companion) Watch(ctx context.Context) {
-	w, err := fsnotify.NewWatcher()
-	var events chan fsnotify.Event
-	if err != nil {
-		c.Warn(fmt.Sprintf("no file events (%v): looking every %v", err, pollEvery))
-	} else {
-		defer w.Close()
-		events = w.Events
-		c.watchDirs(w)
-	}
-	tick := time.NewTicker(pollEvery)
+	nudged := c.nudges(ctx)
+	tick := time.NewTicker(poll)
 	defer tick.Stop()
-	c.follow() // what was changed since the scope in force was read
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e, ok := <-events:
-			if !ok {
-				events = nil
-				continue
-			}
-			if !c.concerns(e.Name) {
-				continue
-			}
-			c.settle(ctx, events)
-		case <-tick.C:
-		}
-		if w != nil {
-			c.watchDirs(w)
-		}
-		c.follow()
-	}
-}
-
-// follow brings the scope in step if a watched file is not what it was. Called by
-// one goroutine.
-func (c *Companion) follow() {
-	if now := c.fingerprint(); now != c.seen {
-		c.seen = now
-		c.changed()
-	}
-}
-
-// settle waits until no event has come for a moment.
-func (c *Companion) settle(ctx context.Context, events chan fsnotify.Event) {
-	t := time.NewTimer(settle)
-	defer t.Stop()
-	for range 100 {
-		select {
-		case <-ctx.Done():
-			return
-		case _, ok := <-events:
-			if !ok {
+	changedAt, looks := time.Now(), 0
+	for first := true; ; first = false { // at once: something may have changed since the first scope was read
+		hurry := false
+		if !first {
+			select {
+			case <-ctx.Done():
 				return
+			case <-nudged:
+				hurry = true
+			case <-tick.C:
 			}
-			t.Reset(settle)
-		case <-t.C:
-			return
 		}
-	}
-}
-
-func (c *Companion) watched() []string {
-	files := []string{c.Config.Plan}
-	if c.FixedTask == "" {
-		files = append(files, c.Config.TaskFile)
-	}
-	return files
-}
-
-// watchDirs watches the directories of the files, those of what they link to,
-// and their parents, so that a directory that is made again is found.
-func (c *Companion) watchDirs(w *fsnotify.Watcher) {
-	dirs := map[string]bool{}
-	for _, f := range c.watched() {
-		d := filepath.Dir(f)
-		dirs[d], dirs[filepath.Dir(d)] = true, true
-		for p, n := f, 0; n < 8; n++ {
-			to, err := os.Readlink(p)
-			if err != nil {
-				break
+		now := c.fingerprint()
+		if now != c.seen {
+			// Whoever nudges has written the active-task file already.
+			if !hurry || now.plan != c.seen.plan {
+				now = c.settled(ctx, now)
 			}
-			if !filepath.IsAbs(to) {
-				to = filepath.Join(filepath.Dir(p), to)
-			}
-			p = to
-			dirs[filepath.Dir(p)] = true
-		}
-	}
-	for d := range dirs {
-		_ = w.Add(d) // missing or out of watches: the poll finds the change
-	}
-}
-
-func (c *Companion) concerns(name string) bool {
-	for _, f := range c.watched() {
-		if name == f || name == filepath.Dir(f) {
-			return true
-		}
-		if st, err := os.Lstat(f); err != nil || st.Mode()&os.ModeSymlink != 0 {
-			return true // through links: any event may be the one
-		}
-	}
-	return false
-}
-
-// fingerprint changes when a watched file may have.
-func (c *Companion) fingerprint() (s string) {
-	for _, f := range c.watched() {
-		st, err := os.Stat(f)
-		if err != nil {
-			s += fmt.Sprintf("%s: %v;", f, err)
+			c.seen, changedAt, looks = now, time.Now(), 0
+			c.changed()
 			continue
 		}
-		s += fmt.Sprintf("%s: %d %v %+v;", f, st.Size(), st.ModTime().UnixNano(), identity(st))
-		if st.Mode().IsRegular() && st.Size() <= maxTaskFile { // two changes within one tick of the clock have the same times
-			if b, err := os.ReadFile(f); err == nil {
-				s += string(b) + ";"
+		since := time.Since(changedAt)
+		if looks == 0 && since >= again || looks == 1 && since >= lastAgain {
+			looks++
+			if c.differs() {
+				c.changed()
 			}
 		}
 	}
-	return s
+}
+
+// settled waits until the files have not changed for a moment.
+func (c *Companion) settled(ctx context.Context, now prints) prints {
+	for range settles {
+		select {
+		case <-ctx.Done():
+			return now
+		case <-time.After(settle):
+		}
+		next := c.fingerprint()
+		if next == now {
+			break
+		}
+		now = next
+	}
+	return now
+}
+
+// print changes when a file may have.
+type print struct {
+	errno             unix.Errno
+	dev, ino          uint64
+	size              int64
+	mtime, ctime      int64 // ns
+	mode, link, owner uint32
+}
+
+type prints struct{ plan, task print }
+
+func printOf(path string) (p print) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		p.errno, _ = err.(unix.Errno)
+		return p
+	}
+	return print{0, st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Mode, uint32(st.Nlink), st.Uid}
+}
+
+func (c *Companion) fingerprint() prints {
+	p := prints{plan: printOf(c.Config.Plan)}
+	if c.FixedTask == "" {
+		p.task = printOf(c.Config.TaskFile)
+	}
+	return p
+}
+
+// nudgePath is a FIFO that anybody may write to, to say that the active task
+// has changed. A byte there costs two looks at files.
+func nudgePath(name string) string { return filepath.Join(StateDir(name), "nudge") }
+
+// nudges returns a channel that has a value soon after the FIFO was written to.
+// Without the FIFO the channel stays empty, and the timer finds the change.
+func (c *Companion) nudges(ctx context.Context) <-chan struct{} {
+	out := make(chan struct{}, 1)
+	path := nudgePath(c.name)
+	err := unix.Mkfifo(path, 0o600)
+	if err == nil || err == unix.EEXIST { // EEXIST: a keeper takes over
+		err = unix.Chmod(path, 0o622)
+	}
+	if err != nil {
+		return out
+	}
+	// For reading and writing, so that it never ends.
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return out
+	}
+	context.AfterFunc(ctx, func() { f.Close() })
+	go func() {
+		b := make([]byte, 512)
+		for {
+			if _, err := f.Read(b); err != nil {
+				return
+			}
+			select {
+			case out <- struct{}{}:
+			default:
+			}
+			time.Sleep(settle) // whoever floods it is looked at 200 times a second
+		}
+	}()
+	return out
+}
+
+// Nudge tells a session's companion that the active task has changed.
+func Nudge(name string) {
+	fd, err := unix.Open(nudgePath(name), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return // it looks by itself
+	}
+	_, _ = unix.Write(fd, []byte{'\n'})
+	unix.Close(fd)
 }
 
 // changed brings the scope in step and tells the log what is in force.
