@@ -44,7 +44,7 @@ type nfa struct {
 }
 
 func newNFA() *nfa {
-	n := &nfa{current: -1, tails: map[string]int32{}}
+	n := &nfa{current: -1, tails: map[string]int32{}, edges: make([]nfaEdge, 0, 1024)}
 	n.newAll()
 	return n
 }

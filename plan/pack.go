@@ -34,17 +34,20 @@ func (d *dfa) packWith(l Limits, defaults bool) (*Table, error) {
 		}
 		return out
 	}
-	p := &packer{}
 	rows := len(d.end)
 	base := make([]int32, rows)
 	order := make([]int32, rows)
 	size := make([]int32, rows)
+	var cols []column
+	cells := classes
 	for i := range order {
 		order[i] = int32(i)
-		size[i] = int32(len(columns(i, nil)))
+		cols = columns(i, cols[:0])
+		size[i] = int32(len(cols))
+		cells += len(cols)
 	}
+	p := newPacker(min(cells+cells/8, l.cells()))
 	slices.SortStableFunc(order, func(a, b int32) int { return int(size[b] - size[a]) })
-	var cols []column
 	for _, i := range order {
 		cols = columns(int(i), cols[:0])
 		base[i] = p.place(cols)
@@ -165,6 +168,11 @@ func (p *packer) free(i int) int {
 		i = next
 	}
 	return root
+}
+
+// newPacker has room for a table of that many cells before it has to grow.
+func newPacker(cells int) *packer {
+	return &packer{skip: make([]int32, 0, cells), taken: make([]bool, 0, cells), based: make([]bool, 0, cells)}
 }
 
 func (p *packer) grow(n int) {
