@@ -47,6 +47,10 @@ func (c *Companion) Watch(ctx context.Context) {
 			if !hurry || now.plan != c.seen.plan {
 				now = c.settled(ctx, now)
 			}
+			if now.emptied(c.seen) {
+				time.Sleep(grace)
+				now = c.fingerprint()
+			}
 			c.seen, changedAt, looks = now, time.Now(), 0
 			c.changed()
 			continue
