@@ -50,6 +50,8 @@ func TestWhere(t *testing.T) {
 		})
 		t.Run("ci", testWhereCI)
 	})
+	// What containers had loaded went with them, also with the one that was killed.
+	eventually(t, "one set of programs is left", func() bool { return loadedPrograms(t) == 1 })
 	keep.end(t)
 }
 
