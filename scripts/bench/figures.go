@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -60,11 +61,29 @@ func (b *bench) figures() error {
 }
 
 type bpfObject struct {
-	Name     string `json:"name"`
-	Type     string `json:"type"`
-	Bytes    int64  `json:"bytes_memlock"`
-	Verified int64  `json:"verified_insns"`
-	UID      int    `json:"uid"`
+	ID    ebpf.ProgramID `json:"id"`
+	Name  string         `json:"name"`
+	Type  string         `json:"type"`
+	Bytes int64          `json:"bytes_memlock"`
+}
+
+// verifiedInstructions is how many instructions the verifier followed, of its
+// limit of a million.
+func verifiedInstructions(id ebpf.ProgramID) (int64, error) {
+	p, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return 0, fmt.Errorf("open program %d: %w", id, err)
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return 0, fmt.Errorf("ask about program %d: %w", id, err)
+	}
+	n, ok := info.VerifiedInstructions()
+	if !ok {
+		return 0, fmt.Errorf("the kernel does not tell the instructions of program %d", id)
+	}
+	return int64(n), nil
 }
 
 func bpftool(kind string) (out []bpfObject, err error) {
@@ -120,7 +139,11 @@ func (b *bench) memory() error {
 		}
 		n++
 		code += p.Bytes
-		most = max(most, p.Verified)
+		verified, err := verifiedInstructions(p.ID)
+		if err != nil {
+			return err
+		}
+		most = max(most, verified)
 	}
 	for _, m := range maps {
 		if m.Name == "scope" || m.Name == "ring" {
