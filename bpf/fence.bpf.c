@@ -18,10 +18,12 @@
  *   inode_setxattr, _removexattr, _set_acl, _remove_acl
  *   file_ioctl           inode flags, clones, terminals' input queues, devices
  *   file_receive         descriptors passed by somebody else
+ *   file_fcntl, file_lock, path_notify
+ *                        making others wait: leases, planfence's own locks, permission events
  *   ptrace_access_check, task_kill, file_send_sigiotask, task_setrlimit
  *                        hands of processes outside the session
- *   bpf, kernel_read_file, kernel_load_data, locked_down
- *                        the kernel itself
+ *   bpf, kernel_read_file, kernel_load_data, kernel_module_request, locked_down,
+ *   quotactl, settime    the kernel itself
  *   sb_mount, move_mount, sb_umount, sb_pivotroot, sb_remount, fs_context_parse_param
  *                        what others see under a name; stacking file systems
  *   sb_kern_mount        nothing: remembers the file systems of a session's own
@@ -45,8 +47,10 @@
 
 #ifdef FMOD_RET
 #define HOOK(name) SEC("fmod_ret/security_" #name)
+#define HOOK_SETTIME SEC("fmod_ret/security_settime64")
 #else
 #define HOOK(name) SEC("lsm/" #name)
+#define HOOK_SETTIME SEC("lsm/settime")
 #endif
 
 /* Set by the loader from the running kernel's BTF. */
@@ -252,10 +256,13 @@ static __always_inline bool stray_links(const struct label *l, const struct scop
 	object_of(&k.object, inode);
 	k.session = l->session;
 	known = bpf_map_lookup_elem(&link_counts, &k);
-	return !known || *known < nlink;
+	return !known || *known < nlink || (__s32)*known < 0;
 }
 
-/* One accounted name less. If the operation fails yet, the account is short: refusing. */
+/*
+ * One accounted name less. If the operation fails yet, the account is short: refusing.
+ * Two that race for the last one leave a negative account, which is none.
+ */
 static __always_inline void unaccount(const struct label *l, struct inode *inode)
 {
 	struct link_key k = {};
@@ -266,7 +273,7 @@ static __always_inline void unaccount(const struct label *l, struct inode *inode
 	object_of(&k.object, inode);
 	k.session = l->session;
 	known = bpf_map_lookup_elem(&link_counts, &k);
-	if (known)
+	if (known && (__s32)*known > 0)
 		__sync_fetch_and_add(known, -1);
 }
 
@@ -603,6 +610,25 @@ int BPF_PROG(path_truncate, const struct path *path, int ret)
 
 /* ---- hooks: names ------------------------------------------------------- */
 
+/* Set in d_flags while something is mounted there, in whatever namespace. */
+static __always_inline bool mounted(struct dentry *d)
+{
+	if (bpf_core_enum_value_exists(enum dentry_flags, DCACHE_MOUNTED))
+		return d->d_flags & bpf_core_enum_value(enum dentry_flags, DCACHE_MOUNTED);
+	return d->d_flags & DCACHE_MOUNTED_OLD;
+}
+
+/*
+ * Would removing the name take somebody's mount away? The kernel says EBUSY for a
+ * mount point of the caller's own namespace, and detaches what others mounted there.
+ */
+static __always_inline bool detaches(const struct scope *sc, struct dentry *d)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return mounted(d) && (__u64)task->nsproxy->mnt_ns != sc->h.mnt_ns;
+}
+
 /* One name in a directory. */
 static __always_inline int one_name(const struct path *dir, struct dentry *d, __u32 op, __u32 need,
 				    bool often)
@@ -617,6 +643,8 @@ static __always_inline int one_name(const struct path *dir, struct dentry *d, __
 	if (!sc)
 		return refuse_blind(l, op);
 	r = often ? walk(l, sc, d, need) : walk_rarely(l, d, need);
+	if (!r && (op == OP_RMDIR || op == OP_UNLINK) && detaches(sc, d))
+		r = REASON_MOUNT;
 	if (!r || internal_mount(dir->mnt))
 		return 0; /* in scope, or the kernel's own */
 	return refuse(l, sc, op, r, 0, d, NULL);
@@ -797,6 +825,7 @@ int BPF_PROG(path_rename, const struct path *old_dir, struct dentry *old_dentry,
 	struct label *l;
 	struct scope *sc;
 	__u32 r, need = NEED_SELF, flags = 0;
+	bool over;
 
 	if (ret)
 		return ret;
@@ -808,10 +837,11 @@ int BPF_PROG(path_rename, const struct path *old_dir, struct dentry *old_dentry,
 		return refuse_blind(l, OP_RENAME);
 	old = old_dentry->d_inode;
 	new = new_dentry->d_inode;
+	over = exists(l, new);
 	/* A directory takes along what is below it, at both ends. */
 	if (old && (old->i_mode & S_IFMT) == S_IFDIR)
 		need = NEED_TREE;
-	else if ((how & RENAME_EXCHANGE) && new && (new->i_mode & S_IFMT) == S_IFDIR)
+	else if ((how & RENAME_EXCHANGE) && over && new && (new->i_mode & S_IFMT) == S_IFDIR)
 		need = NEED_TREE;
 	/* A second fast walk behind the first would be half of the verifier's limit on 7.2. */
 	r = walk(l, sc, old_dentry, need);
@@ -820,10 +850,14 @@ int BPF_PROG(path_rename, const struct path *old_dir, struct dentry *old_dentry,
 		r = walk_rarely(l, new_dentry, need);
 	}
 	sc = judge_again(l, sc, old_dentry, new_dentry, need, &r, &flags);
+	if (!r && over && !(how & RENAME_EXCHANGE) && detaches(sc, new_dentry)) {
+		r = REASON_MOUNT;
+		flags = EVENT_PATH2;
+	}
 	if (r && !internal_mount(old_dir->mnt))
 		return refuse(l, sc, OP_RENAME, r, flags, old_dentry, new_dentry);
 	/* In scope, or the kernel's own. What is renamed over has one accounted name less. */
-	if (old && new && old != new && !(how & RENAME_EXCHANGE) && (old->i_mode & S_IFMT) != S_IFDIR)
+	if (old && over && new && old != new && !(how & RENAME_EXCHANGE) && (old->i_mode & S_IFMT) != S_IFDIR)
 		unaccount(l, new);
 	return 0;
 }

@@ -16,7 +16,7 @@ enum limit {
 	MAX_TTYS = 4,		  /* device numbers of the operator's terminals */
 	NAME_SLOTS = 2048,	  /* size of a scope's table of names, a power of two */
 	NAME_SHORT = 16,	  /* bytes of the longest name in it */
-	MAX_CELLS = 514048,	  /* cells of a table: with the rest of its scope it fills
+	MAX_CELLS = 514045,	  /* cells of a table: with the rest of its scope it fills
 				     the 4 MiB that a map's value may have on 6.1 */
 	MAX_CLASSES = 256,
 	FAST_DEPTH = 24,	  /* levels of the unrolled walk */
@@ -71,6 +71,9 @@ enum op {
 	OP_UMOUNT,
 	OP_CONNECT,
 	OP_IOURING,
+	OP_LOCK,
+	OP_QUOTA,
+	OP_SETTIME,
 	OP_MAX = 32,
 };
 
@@ -87,7 +90,7 @@ enum reason {
 	REASON_DIRECTORY,   /* a directory that is not wholly in scope cannot be moved */
 	REASON_REVOKED,	    /* opened under a scope that is no longer in force */
 	REASON_PROCESS,	    /* a process outside the session */
-	REASON_KERNEL,	    /* bpf, modules, kexec */
+	REASON_KERNEL,	    /* bpf, modules, kexec, quotas, the clock */
 	REASON_MOUNT,	    /* a mount that would change what others see */
 	REASON_SOCKET,	    /* a control socket that runs commands for others */
 	REASON_NO_MEMORY,   /* the kernel had none to decide with */
@@ -156,6 +159,7 @@ struct scope_header {
 	struct object root_id;
 	__u64 overlay_start, overlay_end; /* text of overlayfs, 0: not known */
 	__u64 mnt_ns; /* address of the mount namespace that the session began in */
+	struct object state; /* the directory of sessions' state and locks */
 	__u32 flags;
 	__u32 root_start;
 	__u32 root_anchor; /* id of the root in the companion's list */

@@ -25,8 +25,10 @@ const (
 	FmodMapScopes               = "scopes"
 	FmodMapSessions             = "sessions"
 	FmodProgFenceBpf            = "fence_bpf"
+	FmodProgFileFcntl           = "file_fcntl"
 	FmodProgFileIoctl           = "file_ioctl"
 	FmodProgFileIoctlCompat     = "file_ioctl_compat"
+	FmodProgFileLock            = "file_lock"
 	FmodProgFileMprotect        = "file_mprotect"
 	FmodProgFileOpen            = "file_open"
 	FmodProgFilePermission      = "file_permission"
@@ -41,6 +43,7 @@ const (
 	FmodProgInodeSetattr        = "inode_setattr"
 	FmodProgInodeSetxattr       = "inode_setxattr"
 	FmodProgKernelLoadData      = "kernel_load_data"
+	FmodProgKernelModuleRequest = "kernel_module_request"
 	FmodProgKernelReadFile      = "kernel_read_file"
 	FmodProgLockedDown          = "locked_down"
 	FmodProgMembers             = "members"
@@ -51,17 +54,20 @@ const (
 	FmodProgPathLink            = "path_link"
 	FmodProgPathMkdir           = "path_mkdir"
 	FmodProgPathMknod           = "path_mknod"
+	FmodProgPathNotify          = "path_notify"
 	FmodProgPathRename          = "path_rename"
 	FmodProgPathRmdir           = "path_rmdir"
 	FmodProgPathSymlink         = "path_symlink"
 	FmodProgPathTruncate        = "path_truncate"
 	FmodProgPathUnlink          = "path_unlink"
 	FmodProgPtraceAccessCheck   = "ptrace_access_check"
+	FmodProgQuotactl            = "quotactl"
 	FmodProgSbKernMount         = "sb_kern_mount"
 	FmodProgSbMount             = "sb_mount"
 	FmodProgSbPivotroot         = "sb_pivotroot"
 	FmodProgSbRemount           = "sb_remount"
 	FmodProgSbUmount            = "sb_umount"
+	FmodProgSettime             = "settime"
 	FmodProgTaskAlloc           = "task_alloc"
 	FmodProgTaskKill            = "task_kill"
 	FmodProgTaskSetrlimit       = "task_setrlimit"
@@ -127,8 +133,10 @@ type FmodSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type FmodProgramSpecs struct {
 	FenceBpf            *ebpf.ProgramSpec `ebpf:"fence_bpf"`
+	FileFcntl           *ebpf.ProgramSpec `ebpf:"file_fcntl"`
 	FileIoctl           *ebpf.ProgramSpec `ebpf:"file_ioctl"`
 	FileIoctlCompat     *ebpf.ProgramSpec `ebpf:"file_ioctl_compat"`
+	FileLock            *ebpf.ProgramSpec `ebpf:"file_lock"`
 	FileMprotect        *ebpf.ProgramSpec `ebpf:"file_mprotect"`
 	FileOpen            *ebpf.ProgramSpec `ebpf:"file_open"`
 	FilePermission      *ebpf.ProgramSpec `ebpf:"file_permission"`
@@ -143,6 +151,7 @@ type FmodProgramSpecs struct {
 	InodeSetattr        *ebpf.ProgramSpec `ebpf:"inode_setattr"`
 	InodeSetxattr       *ebpf.ProgramSpec `ebpf:"inode_setxattr"`
 	KernelLoadData      *ebpf.ProgramSpec `ebpf:"kernel_load_data"`
+	KernelModuleRequest *ebpf.ProgramSpec `ebpf:"kernel_module_request"`
 	KernelReadFile      *ebpf.ProgramSpec `ebpf:"kernel_read_file"`
 	LockedDown          *ebpf.ProgramSpec `ebpf:"locked_down"`
 	Members             *ebpf.ProgramSpec `ebpf:"members"`
@@ -153,17 +162,20 @@ type FmodProgramSpecs struct {
 	PathLink            *ebpf.ProgramSpec `ebpf:"path_link"`
 	PathMkdir           *ebpf.ProgramSpec `ebpf:"path_mkdir"`
 	PathMknod           *ebpf.ProgramSpec `ebpf:"path_mknod"`
+	PathNotify          *ebpf.ProgramSpec `ebpf:"path_notify"`
 	PathRename          *ebpf.ProgramSpec `ebpf:"path_rename"`
 	PathRmdir           *ebpf.ProgramSpec `ebpf:"path_rmdir"`
 	PathSymlink         *ebpf.ProgramSpec `ebpf:"path_symlink"`
 	PathTruncate        *ebpf.ProgramSpec `ebpf:"path_truncate"`
 	PathUnlink          *ebpf.ProgramSpec `ebpf:"path_unlink"`
 	PtraceAccessCheck   *ebpf.ProgramSpec `ebpf:"ptrace_access_check"`
+	Quotactl            *ebpf.ProgramSpec `ebpf:"quotactl"`
 	SbKernMount         *ebpf.ProgramSpec `ebpf:"sb_kern_mount"`
 	SbMount             *ebpf.ProgramSpec `ebpf:"sb_mount"`
 	SbPivotroot         *ebpf.ProgramSpec `ebpf:"sb_pivotroot"`
 	SbRemount           *ebpf.ProgramSpec `ebpf:"sb_remount"`
 	SbUmount            *ebpf.ProgramSpec `ebpf:"sb_umount"`
+	Settime             *ebpf.ProgramSpec `ebpf:"settime"`
 	TaskAlloc           *ebpf.ProgramSpec `ebpf:"task_alloc"`
 	TaskKill            *ebpf.ProgramSpec `ebpf:"task_kill"`
 	TaskSetrlimit       *ebpf.ProgramSpec `ebpf:"task_setrlimit"`
@@ -274,8 +286,10 @@ type FmodVariables struct {
 // It can be passed to LoadFmodObjects or ebpf.CollectionSpec.LoadAndAssign.
 type FmodPrograms struct {
 	FenceBpf            *ebpf.Program `ebpf:"fence_bpf"`
+	FileFcntl           *ebpf.Program `ebpf:"file_fcntl"`
 	FileIoctl           *ebpf.Program `ebpf:"file_ioctl"`
 	FileIoctlCompat     *ebpf.Program `ebpf:"file_ioctl_compat"`
+	FileLock            *ebpf.Program `ebpf:"file_lock"`
 	FileMprotect        *ebpf.Program `ebpf:"file_mprotect"`
 	FileOpen            *ebpf.Program `ebpf:"file_open"`
 	FilePermission      *ebpf.Program `ebpf:"file_permission"`
@@ -290,6 +304,7 @@ type FmodPrograms struct {
 	InodeSetattr        *ebpf.Program `ebpf:"inode_setattr"`
 	InodeSetxattr       *ebpf.Program `ebpf:"inode_setxattr"`
 	KernelLoadData      *ebpf.Program `ebpf:"kernel_load_data"`
+	KernelModuleRequest *ebpf.Program `ebpf:"kernel_module_request"`
 	KernelReadFile      *ebpf.Program `ebpf:"kernel_read_file"`
 	LockedDown          *ebpf.Program `ebpf:"locked_down"`
 	Members             *ebpf.Program `ebpf:"members"`
@@ -300,17 +315,20 @@ type FmodPrograms struct {
 	PathLink            *ebpf.Program `ebpf:"path_link"`
 	PathMkdir           *ebpf.Program `ebpf:"path_mkdir"`
 	PathMknod           *ebpf.Program `ebpf:"path_mknod"`
+	PathNotify          *ebpf.Program `ebpf:"path_notify"`
 	PathRename          *ebpf.Program `ebpf:"path_rename"`
 	PathRmdir           *ebpf.Program `ebpf:"path_rmdir"`
 	PathSymlink         *ebpf.Program `ebpf:"path_symlink"`
 	PathTruncate        *ebpf.Program `ebpf:"path_truncate"`
 	PathUnlink          *ebpf.Program `ebpf:"path_unlink"`
 	PtraceAccessCheck   *ebpf.Program `ebpf:"ptrace_access_check"`
+	Quotactl            *ebpf.Program `ebpf:"quotactl"`
 	SbKernMount         *ebpf.Program `ebpf:"sb_kern_mount"`
 	SbMount             *ebpf.Program `ebpf:"sb_mount"`
 	SbPivotroot         *ebpf.Program `ebpf:"sb_pivotroot"`
 	SbRemount           *ebpf.Program `ebpf:"sb_remount"`
 	SbUmount            *ebpf.Program `ebpf:"sb_umount"`
+	Settime             *ebpf.Program `ebpf:"settime"`
 	TaskAlloc           *ebpf.Program `ebpf:"task_alloc"`
 	TaskKill            *ebpf.Program `ebpf:"task_kill"`
 	TaskSetrlimit       *ebpf.Program `ebpf:"task_setrlimit"`
@@ -322,8 +340,10 @@ type FmodPrograms struct {
 func (p *FmodPrograms) Close() error {
 	return _FmodClose(
 		p.FenceBpf,
+		p.FileFcntl,
 		p.FileIoctl,
 		p.FileIoctlCompat,
+		p.FileLock,
 		p.FileMprotect,
 		p.FileOpen,
 		p.FilePermission,
@@ -338,6 +358,7 @@ func (p *FmodPrograms) Close() error {
 		p.InodeSetattr,
 		p.InodeSetxattr,
 		p.KernelLoadData,
+		p.KernelModuleRequest,
 		p.KernelReadFile,
 		p.LockedDown,
 		p.Members,
@@ -348,17 +369,20 @@ func (p *FmodPrograms) Close() error {
 		p.PathLink,
 		p.PathMkdir,
 		p.PathMknod,
+		p.PathNotify,
 		p.PathRename,
 		p.PathRmdir,
 		p.PathSymlink,
 		p.PathTruncate,
 		p.PathUnlink,
 		p.PtraceAccessCheck,
+		p.Quotactl,
 		p.SbKernMount,
 		p.SbMount,
 		p.SbPivotroot,
 		p.SbRemount,
 		p.SbUmount,
+		p.Settime,
 		p.TaskAlloc,
 		p.TaskKill,
 		p.TaskSetrlimit,

@@ -163,7 +163,6 @@ static __noinline bool object_ioctl(__u32 cmd)
 	case 0x40087602: /* FS_IOC_SETVERSION */
 	case 0x40049409: /* FICLONE */
 	case 0x4020940d: /* FICLONERANGE */
-	case 0xc0189436: /* FIDEDUPERANGE: its destinations are opened for writing */
 	case 0x40806685: /* FS_IOC_ENABLE_VERITY */
 	case 0x40305828: /* FS_IOC_RESVSP */
 	case 0x4030582a: /* FS_IOC_RESVSP64 */
@@ -181,6 +180,47 @@ static __noinline bool object_ioctl(__u32 cmd)
 		return true;
 	}
 	return false;
+}
+
+/*
+ * Requests to a terminal that reach whoever uses it next: typing (TIOCSTI,
+ * TIOCLINUX pastes), what its keys say, where the console's output goes, which
+ * line discipline works on it, which screen is shown. Of a virtual console's
+ * letters only the requests that read are let through.
+ */
+static __noinline bool typing_ioctl(__u32 cmd)
+{
+	__u32 letter = cmd >> 8;
+
+	switch (cmd) {
+	case 0x5412: /* TIOCSTI */
+	case 0x541c: /* TIOCLINUX */
+	case 0x541d: /* TIOCCONS */
+	case 0x5423: /* TIOCSETD */
+		return true;
+	case 0x4b31: /* KDGETLED */
+	case 0x4b33: /* KDGKBTYPE */
+	case 0x4b3b: /* KDGETMODE */
+	case 0x4b40: /* GIO_SCRNMAP */
+	case 0x4b44: /* KDGKBMODE */
+	case 0x4b46: /* KDGKBENT */
+	case 0x4b48: /* KDGKBSENT */
+	case 0x4b4a: /* KDGKBDIACR */
+	case 0x4b4c: /* KDGETKEYCODE */
+	case 0x4b60: /* GIO_FONT */
+	case 0x4b62: /* KDGKBMETA */
+	case 0x4b64: /* KDGKBLED */
+	case 0x4b66: /* GIO_UNIMAP */
+	case 0x4b69: /* GIO_UNISCRNMAP */
+	case 0x4b6b: /* GIO_FONTX */
+	case 0x4b70: /* GIO_CMAP */
+	case 0x4bfa: /* KDGKBDIACRUC */
+	case 0x5600: /* VT_OPENQRY */
+	case 0x5601: /* VT_GETMODE */
+	case 0x5603: /* VT_GETSTATE */
+		return false;
+	}
+	return letter == 'K' || letter == 'V';
 }
 
 /* Block devices: sizes and geometry, include/uapi/linux/fs.h. */
@@ -266,8 +306,8 @@ static __always_inline int judge_ioctl(struct file *file, __u32 cmd, __u64 arg)
 		return refuse(l, sc, OP_IOCTL, REASON_DEVICE, 0, d, NULL);
 	}
 	if (type == S_IFCHR) {
-		/* TIOCSTI types into the terminal, TIOCLINUX pastes: the operator's shell reads it. */
-		if (cmd == 0x5412 || cmd == 0x541c)
+		/* The operator's shell reads it. */
+		if (typing_ioctl(cmd))
 			return refuse(l, sc, OP_IOCTL, REASON_DEVICE, 0, d, NULL);
 		if (harmless_device(sc, inode->i_mode, inode->i_rdev) || internal_mount(file->f_path.mnt))
 			return 0; /* terminals and the like */
@@ -329,6 +369,95 @@ int BPF_PROG(file_receive, struct file *file, int ret)
 		return refuse_blind(l, OP_RECEIVE);
 	r = judge_contents(l, sc, &file->f_path, file->f_inode, false);
 	return r ? refuse(l, sc, OP_RECEIVE, r, 0, file->f_path.dentry, NULL) : 0;
+}
+
+/* ---- making others wait ------------------------------------------------- */
+
+/*
+ * A lease or delegation holds up whoever opens the file next, for up to
+ * /proc/sys/fs/lease-break-time seconds, and can be had through a descriptor for
+ * reading. fcntl(2) is called often, so the command is looked at first.
+ */
+HOOK(file_fcntl)
+int BPF_PROG(file_fcntl, struct file *file, unsigned int cmd, unsigned long arg, int ret)
+{
+	struct label *l;
+	struct scope *sc;
+	__u32 r;
+
+	if (ret)
+		return ret;
+	if ((cmd != F_SETLEASE || arg == F_UNLCK) && cmd != F_SETDELEG)
+		return 0; /* no lease */
+	l = fenced();
+	if (!l)
+		return 0;
+	sc = scope_of(l);
+	if (!sc)
+		return refuse_blind(l, OP_LOCK);
+	r = walk_rarely(l, file->f_path.dentry, NEED_SELF);
+	if (!r || internal_mount(file->f_path.mnt))
+		return 0; /* in scope, or unnamed */
+	return refuse(l, sc, OP_LOCK, r, 0, file->f_path.dentry, NULL);
+}
+
+/* Depth of the deepest file below the directory of sessions' state. */
+#define STATE_LEVELS 4
+
+/*
+ * Locks on planfence's own files: the one that keeps its processes from each
+ * other, and those by which a keeper knows that a companion lives. Other locks are
+ * advice among those who ask for them, and readers of databases need them.
+ */
+HOOK(file_lock)
+int BPF_PROG(file_lock, struct file *file, unsigned int cmd, int ret)
+{
+	struct label *l;
+	struct scope *sc;
+	struct dentry *d;
+	__u32 i;
+
+	if (ret)
+		return ret;
+	l = fenced();
+	if (!l)
+		return 0;
+	sc = scope_of(l);
+	if (!sc)
+		return refuse_blind(l, OP_LOCK);
+	d = file->f_path.dentry;
+#pragma clang loop unroll(full)
+	for (i = 0; i < STATE_LEVELS; i++) {
+		struct inode *inode = d->d_inode;
+
+		if (inode && (__u64)inode == sc->h.state.inode && inode->i_ino == sc->h.state.ino)
+			return refuse(l, sc, OP_LOCK, REASON_PROTECTED, 0, file->f_path.dentry, NULL);
+		d = d->d_parent;
+	}
+	return 0; /* not planfence's */
+}
+
+/* include/uapi/linux/fanotify.h: FAN_OPEN_PERM, FAN_ACCESS_PERM, FAN_OPEN_EXEC_PERM, FAN_PRE_ACCESS */
+#define FAN_PERMISSION (0x10000 | 0x20000 | 0x40000 | 0x100000)
+
+/* Events that whoever opens the file waits for the answer of. */
+HOOK(path_notify)
+int BPF_PROG(path_notify, const struct path *path, __u64 mask, unsigned int obj_type, int ret)
+{
+	struct label *l;
+	struct scope *sc;
+
+	if (ret)
+		return ret;
+	if (!(mask & FAN_PERMISSION))
+		return 0; /* nobody waits */
+	l = fenced();
+	if (!l)
+		return 0;
+	sc = scope_of(l);
+	if (!sc)
+		return refuse_blind(l, OP_LOCK);
+	return refuse(l, sc, OP_LOCK, REASON_PROCESS, 0, path->dentry, NULL);
 }
 
 /* ---- revocation: attached only while a switch of task asks for it -------- */
@@ -586,6 +715,102 @@ int BPF_PROG(locked_down, unsigned int what, int ret)
 	return l ? refuse_plain(l, OP_MODULE, REASON_KERNEL) : 0;
 }
 
+/* Does the name begin with a word of at most eight letters? */
+static __always_inline bool begins(const char *name, __u64 word, __u32 len)
+{
+	return (*(const __u64 *)name & (len < 8 ? (1ull << (8 * len)) - 1 : ~0ull)) == word;
+}
+
+/*
+ * The kernel looks for a module by itself. Those that it looks for by a kind
+ * serve what the process asked for: protocols, file systems (mounting is judged),
+ * devices (opening is judged), ciphers, formats of programs, network devices and
+ * filters. A name without a kind, as root can ask for through the name of a
+ * network interface, may be any module's, servers that write files among them;
+ * so may a family of generic netlink.
+ */
+HOOK(kernel_module_request)
+int BPF_PROG(kernel_module_request, char *kmod_name, int ret)
+{
+	char name[32] __attribute__((aligned(8))) = {};
+	struct label *l;
+	bool kind;
+
+	if (ret)
+		return ret;
+	l = fenced();
+	if (!l)
+		return 0;
+	bpf_probe_read_kernel_str(name, sizeof(name), kmod_name);
+	kind = begins(name, PROC_NAME('f', 's', '-', 0, 0, 0, 0, 0), 3) ||
+	       begins(name, PROC_NAME('c', 'h', 'a', 'r', '-', 'm', 'a', 'j'), 8) ||
+	       begins(name, PROC_NAME('c', 'r', 'y', 'p', 't', 'o', '-', 0), 7) ||
+	       begins(name, PROC_NAME('b', 'i', 'n', 'f', 'm', 't', '-', 0), 7) ||
+	       begins(name, PROC_NAME('t', 'c', 'p', '-', 'u', 'l', 'p', '-'), 8) ||
+	       begins(name, PROC_NAME('t', 'c', 'p', '_', 0, 0, 0, 0), 4) ||
+	       begins(name, PROC_NAME('r', 't', 'n', 'l', '-', 'l', 'i', 'n'), 8) ||
+	       begins(name, PROC_NAME('n', 'f', 't', '-', 0, 0, 0, 0), 4) ||
+	       begins(name, PROC_NAME('n', 'f', '_', 0, 0, 0, 0, 0), 3) ||
+	       begins(name, PROC_NAME('n', 'f', 'n', 'e', 't', 'l', 'i', 'n'), 8) ||
+	       begins(name, PROC_NAME('x', 't', '_', 0, 0, 0, 0, 0), 3) ||
+	       begins(name, PROC_NAME('i', 'p', 't', '_', 0, 0, 0, 0), 4) ||
+	       begins(name, PROC_NAME('i', 'p', '6', 't', '_', 0, 0, 0), 5) ||
+	       begins(name, PROC_NAME('i', 'p', 't', 'a', 'b', 'l', 'e', '_'), 8) ||
+	       begins(name, PROC_NAME('i', 'p', '6', 't', 'a', 'b', 'l', 'e'), 8) ||
+	       begins(name, PROC_NAME('i', 'p', '_', 't', 'a', 'b', 'l', 'e'), 8) ||
+	       begins(name, PROC_NAME('i', 'p', '6', '_', 't', 'a', 'b', 'l'), 8) ||
+	       begins(name, PROC_NAME('i', 'p', '_', 's', 'e', 't', 0, 0), 6);
+	/* net-pf-16-proto-16-family-NAME: PF_NETLINK, NETLINK_GENERIC, include/net/genetlink.h */
+	if (!kind && begins(name, PROC_NAME('n', 'e', 't', '-', 'p', 'f', '-', 0), 7))
+		kind = !(begins(name + 8, PROC_NAME('6', '-', 'p', 'r', 'o', 't', 'o', '-'), 8) &&
+			 begins(name + 16, PROC_NAME('1', '6', '-', 'f', 'a', 'm', 'i', 'l'), 8));
+	return kind ? 0 : refuse_plain(l, OP_MODULE, REASON_KERNEL);
+}
+
+/* include/uapi/linux/quota.h, dqblk_xfs.h: commands, without the type of quota, that only read */
+static __noinline bool reading_quota(__u32 cmd)
+{
+	switch (cmd) {
+	case 0x800001: /* Q_SYNC */
+	case 0x800004: /* Q_GETFMT */
+	case 0x800005: /* Q_GETINFO */
+	case 0x800007: /* Q_GETQUOTA */
+	case 0x800009: /* Q_GETNEXTQUOTA */
+	case 0x5803:   /* Q_XGETQUOTA */
+	case 0x5805:   /* Q_XGETQSTAT */
+	case 0x5807:   /* Q_XQUOTASYNC */
+	case 0x5808:   /* Q_XGETQSTATV */
+	case 0x5809:   /* Q_XGETNEXTQUOTA */
+		return true;
+	}
+	return false;
+}
+
+HOOK(quotactl)
+int BPF_PROG(quotactl, int cmd, int type, int id, struct super_block *sb, int ret)
+{
+	struct label *l;
+
+	if (ret)
+		return ret;
+	if (reading_quota(cmd))
+		return 0; /* changes nothing */
+	l = fenced();
+	return l ? refuse_plain(l, OP_QUOTA, REASON_KERNEL) : 0;
+}
+
+/* The log's times would be the fenced process's to choose. */
+HOOK_SETTIME
+int BPF_PROG(settime, const void *ts, const void *tz, int ret)
+{
+	struct label *l;
+
+	if (ret)
+		return ret;
+	l = fenced();
+	return l ? refuse_plain(l, OP_SETTIME, REASON_KERNEL) : 0;
+}
+
 /* ---- mounts ------------------------------------------------------------- */
 
 /*
@@ -746,7 +971,20 @@ int BPF_PROG(sb_kern_mount, struct super_block *sb, int ret)
 	return 0; /* mounting is judged by sb_mount and move_mount */
 }
 
-/* The new mount API: fsopen("overlay") is refused at its first parameter. */
+/* File systems on flash memory, which name their device in their own way. */
+static __always_inline bool on_flash(__u64 name)
+{
+	char t[8] = {};
+
+	bpf_probe_read_kernel_str(t, sizeof(t), (const void *)name);
+	return begins(t, PROC_NAME('u', 'b', 'i', 'f', 's', 0, 0, 0), 8) ||
+	       begins(t, PROC_NAME('j', 'f', 'f', 's', '2', 0, 0, 0), 8);
+}
+
+/*
+ * Both mount calls come here with the device's name before it is opened: mounting
+ * a disk writes to it, and shows another view of what is on it.
+ */
 HOOK(fs_context_parse_param)
 int BPF_PROG(fs_context_parse_param, struct fs_context *fc, void *param, int ret)
 {
@@ -755,7 +993,8 @@ int BPF_PROG(fs_context_parse_param, struct fs_context *fc, void *param, int ret
 	if (ret != -ENOPARAM && ret)
 		return ret;
 	l = fenced();
-	if (!l || !stacking((__u64)fc->fs_type->name))
+	if (!l || (!(fc->fs_type->fs_flags & FS_REQUIRES_DEV) && !stacking((__u64)fc->fs_type->name) &&
+		   !on_flash((__u64)fc->fs_type->name)))
 		return ret; /* the default: the file system takes the parameter itself */
 	return refuse_plain(l, OP_MOUNT, REASON_MOUNT) ? -EACCES : ret;
 }
@@ -821,8 +1060,11 @@ int BPF_PROG(uring_cmd, struct io_uring_cmd *cmd, int ret)
 
 struct member {
 	__u64 session;
-	__u32 pid; /* tgid, initial pid namespace */
+	__u64 mnt_ns; /* address */
+	__u32 pid;    /* tgid, initial pid namespace */
 	__u32 tid;
+	__u32 io_uring; /* it has made one */
+	__u32 pad;
 };
 
 const struct member *unused_member __attribute__((unused));
@@ -840,8 +1082,10 @@ int members(struct bpf_iter__task *ctx)
 	if (!l || l->role != ROLE_FENCED)
 		return 0;
 	m.session = l->session;
+	m.mnt_ns = task->nsproxy ? (__u64)task->nsproxy->mnt_ns : 0;
 	m.pid = task->tgid;
 	m.tid = task->pid;
+	m.io_uring = task->io_uring != NULL;
 	bpf_seq_write(ctx->meta->seq, &m, sizeof(m));
 	return 0;
 }

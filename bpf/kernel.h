@@ -78,6 +78,9 @@ enum bpf_map_type {
 #define S_IFCHR 0020000
 #define S_IFIFO 0010000
 #define RENAME_EXCHANGE 2
+#define F_UNLCK 2
+#define F_SETLEASE 1024
+#define F_SETDELEG 1040
 #define MAY_WRITE 2
 #define ATTR_MODE (1 << 0)
 #define ATTR_UID (1 << 1)
@@ -89,8 +92,10 @@ enum bpf_map_type {
 
 /* include/linux/dcache.h: set while the file system has not looked the name up yet. */
 #define DCACHE_PAR_LOOKUP_OLD 0x10000000
+#define DCACHE_MOUNTED_OLD 0x10000
 enum dentry_flags {
 	DCACHE_PAR_LOOKUP = 1 << 24, /* an enum, and renumbered, from 6.15 */
+	DCACHE_MOUNTED = 1 << 15,    /* in whatever namespace */
 	DCACHE_DISCONNECTED = 1 << 5,
 	DCACHE_OP_COMPARE = 1 << 1,
 };
@@ -138,8 +143,12 @@ struct qstr {
 	const unsigned char *name;
 } CORE;
 
+/* include/linux/fs.h: mounts a block device. */
+#define FS_REQUIRES_DEV 1
+
 struct file_system_type {
 	const char *name;
+	int fs_flags;
 } CORE;
 
 struct user_namespace {

@@ -107,7 +107,7 @@ const (
 	LsmLimitMAX_TTYS      LsmLimit = 4
 	LsmLimitNAME_SLOTS    LsmLimit = 2048
 	LsmLimitNAME_SHORT    LsmLimit = 16
-	LsmLimitMAX_CELLS     LsmLimit = 514048
+	LsmLimitMAX_CELLS     LsmLimit = 514045
 	LsmLimitMAX_CLASSES   LsmLimit = 256
 	LsmLimitFAST_DEPTH    LsmLimit = 24
 	LsmLimitMAX_DEPTH     LsmLimit = 2048
@@ -126,8 +126,11 @@ type LsmLinkKey struct {
 type LsmMember struct {
 	_       structs.HostLayout
 	Session uint64
+	MntNs   uint64
 	Pid     uint32
 	Tid     uint32
+	IoUring uint32
+	Pad     uint32
 }
 
 type LsmName struct {
@@ -179,6 +182,9 @@ const (
 	LsmOpOP_UMOUNT      LsmOp = 26
 	LsmOpOP_CONNECT     LsmOp = 27
 	LsmOpOP_IOURING     LsmOp = 28
+	LsmOpOP_LOCK        LsmOp = 29
+	LsmOpOP_QUOTA       LsmOp = 30
+	LsmOpOP_SETTIME     LsmOp = 31
 	LsmOpOP_MAX         LsmOp = 32
 )
 
@@ -233,6 +239,7 @@ type LsmScopeHeader struct {
 	OverlayStart uint64
 	OverlayEnd   uint64
 	MntNs        uint64
+	State        LsmObject
 	Flags        uint32
 	RootStart    uint32
 	RootAnchor   uint32
@@ -280,8 +287,10 @@ const (
 	LsmMapScopes               = "scopes"
 	LsmMapSessions             = "sessions"
 	LsmProgFenceBpf            = "fence_bpf"
+	LsmProgFileFcntl           = "file_fcntl"
 	LsmProgFileIoctl           = "file_ioctl"
 	LsmProgFileIoctlCompat     = "file_ioctl_compat"
+	LsmProgFileLock            = "file_lock"
 	LsmProgFileMprotect        = "file_mprotect"
 	LsmProgFileOpen            = "file_open"
 	LsmProgFilePermission      = "file_permission"
@@ -296,6 +305,7 @@ const (
 	LsmProgInodeSetattr        = "inode_setattr"
 	LsmProgInodeSetxattr       = "inode_setxattr"
 	LsmProgKernelLoadData      = "kernel_load_data"
+	LsmProgKernelModuleRequest = "kernel_module_request"
 	LsmProgKernelReadFile      = "kernel_read_file"
 	LsmProgLockedDown          = "locked_down"
 	LsmProgMembers             = "members"
@@ -306,17 +316,20 @@ const (
 	LsmProgPathLink            = "path_link"
 	LsmProgPathMkdir           = "path_mkdir"
 	LsmProgPathMknod           = "path_mknod"
+	LsmProgPathNotify          = "path_notify"
 	LsmProgPathRename          = "path_rename"
 	LsmProgPathRmdir           = "path_rmdir"
 	LsmProgPathSymlink         = "path_symlink"
 	LsmProgPathTruncate        = "path_truncate"
 	LsmProgPathUnlink          = "path_unlink"
 	LsmProgPtraceAccessCheck   = "ptrace_access_check"
+	LsmProgQuotactl            = "quotactl"
 	LsmProgSbKernMount         = "sb_kern_mount"
 	LsmProgSbMount             = "sb_mount"
 	LsmProgSbPivotroot         = "sb_pivotroot"
 	LsmProgSbRemount           = "sb_remount"
 	LsmProgSbUmount            = "sb_umount"
+	LsmProgSettime             = "settime"
 	LsmProgTaskAlloc           = "task_alloc"
 	LsmProgTaskKill            = "task_kill"
 	LsmProgTaskSetrlimit       = "task_setrlimit"
@@ -382,8 +395,10 @@ type LsmSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type LsmProgramSpecs struct {
 	FenceBpf            *ebpf.ProgramSpec `ebpf:"fence_bpf"`
+	FileFcntl           *ebpf.ProgramSpec `ebpf:"file_fcntl"`
 	FileIoctl           *ebpf.ProgramSpec `ebpf:"file_ioctl"`
 	FileIoctlCompat     *ebpf.ProgramSpec `ebpf:"file_ioctl_compat"`
+	FileLock            *ebpf.ProgramSpec `ebpf:"file_lock"`
 	FileMprotect        *ebpf.ProgramSpec `ebpf:"file_mprotect"`
 	FileOpen            *ebpf.ProgramSpec `ebpf:"file_open"`
 	FilePermission      *ebpf.ProgramSpec `ebpf:"file_permission"`
@@ -398,6 +413,7 @@ type LsmProgramSpecs struct {
 	InodeSetattr        *ebpf.ProgramSpec `ebpf:"inode_setattr"`
 	InodeSetxattr       *ebpf.ProgramSpec `ebpf:"inode_setxattr"`
 	KernelLoadData      *ebpf.ProgramSpec `ebpf:"kernel_load_data"`
+	KernelModuleRequest *ebpf.ProgramSpec `ebpf:"kernel_module_request"`
 	KernelReadFile      *ebpf.ProgramSpec `ebpf:"kernel_read_file"`
 	LockedDown          *ebpf.ProgramSpec `ebpf:"locked_down"`
 	Members             *ebpf.ProgramSpec `ebpf:"members"`
@@ -408,17 +424,20 @@ type LsmProgramSpecs struct {
 	PathLink            *ebpf.ProgramSpec `ebpf:"path_link"`
 	PathMkdir           *ebpf.ProgramSpec `ebpf:"path_mkdir"`
 	PathMknod           *ebpf.ProgramSpec `ebpf:"path_mknod"`
+	PathNotify          *ebpf.ProgramSpec `ebpf:"path_notify"`
 	PathRename          *ebpf.ProgramSpec `ebpf:"path_rename"`
 	PathRmdir           *ebpf.ProgramSpec `ebpf:"path_rmdir"`
 	PathSymlink         *ebpf.ProgramSpec `ebpf:"path_symlink"`
 	PathTruncate        *ebpf.ProgramSpec `ebpf:"path_truncate"`
 	PathUnlink          *ebpf.ProgramSpec `ebpf:"path_unlink"`
 	PtraceAccessCheck   *ebpf.ProgramSpec `ebpf:"ptrace_access_check"`
+	Quotactl            *ebpf.ProgramSpec `ebpf:"quotactl"`
 	SbKernMount         *ebpf.ProgramSpec `ebpf:"sb_kern_mount"`
 	SbMount             *ebpf.ProgramSpec `ebpf:"sb_mount"`
 	SbPivotroot         *ebpf.ProgramSpec `ebpf:"sb_pivotroot"`
 	SbRemount           *ebpf.ProgramSpec `ebpf:"sb_remount"`
 	SbUmount            *ebpf.ProgramSpec `ebpf:"sb_umount"`
+	Settime             *ebpf.ProgramSpec `ebpf:"settime"`
 	TaskAlloc           *ebpf.ProgramSpec `ebpf:"task_alloc"`
 	TaskKill            *ebpf.ProgramSpec `ebpf:"task_kill"`
 	TaskSetrlimit       *ebpf.ProgramSpec `ebpf:"task_setrlimit"`
@@ -529,8 +548,10 @@ type LsmVariables struct {
 // It can be passed to LoadLsmObjects or ebpf.CollectionSpec.LoadAndAssign.
 type LsmPrograms struct {
 	FenceBpf            *ebpf.Program `ebpf:"fence_bpf"`
+	FileFcntl           *ebpf.Program `ebpf:"file_fcntl"`
 	FileIoctl           *ebpf.Program `ebpf:"file_ioctl"`
 	FileIoctlCompat     *ebpf.Program `ebpf:"file_ioctl_compat"`
+	FileLock            *ebpf.Program `ebpf:"file_lock"`
 	FileMprotect        *ebpf.Program `ebpf:"file_mprotect"`
 	FileOpen            *ebpf.Program `ebpf:"file_open"`
 	FilePermission      *ebpf.Program `ebpf:"file_permission"`
@@ -545,6 +566,7 @@ type LsmPrograms struct {
 	InodeSetattr        *ebpf.Program `ebpf:"inode_setattr"`
 	InodeSetxattr       *ebpf.Program `ebpf:"inode_setxattr"`
 	KernelLoadData      *ebpf.Program `ebpf:"kernel_load_data"`
+	KernelModuleRequest *ebpf.Program `ebpf:"kernel_module_request"`
 	KernelReadFile      *ebpf.Program `ebpf:"kernel_read_file"`
 	LockedDown          *ebpf.Program `ebpf:"locked_down"`
 	Members             *ebpf.Program `ebpf:"members"`
@@ -555,17 +577,20 @@ type LsmPrograms struct {
 	PathLink            *ebpf.Program `ebpf:"path_link"`
 	PathMkdir           *ebpf.Program `ebpf:"path_mkdir"`
 	PathMknod           *ebpf.Program `ebpf:"path_mknod"`
+	PathNotify          *ebpf.Program `ebpf:"path_notify"`
 	PathRename          *ebpf.Program `ebpf:"path_rename"`
 	PathRmdir           *ebpf.Program `ebpf:"path_rmdir"`
 	PathSymlink         *ebpf.Program `ebpf:"path_symlink"`
 	PathTruncate        *ebpf.Program `ebpf:"path_truncate"`
 	PathUnlink          *ebpf.Program `ebpf:"path_unlink"`
 	PtraceAccessCheck   *ebpf.Program `ebpf:"ptrace_access_check"`
+	Quotactl            *ebpf.Program `ebpf:"quotactl"`
 	SbKernMount         *ebpf.Program `ebpf:"sb_kern_mount"`
 	SbMount             *ebpf.Program `ebpf:"sb_mount"`
 	SbPivotroot         *ebpf.Program `ebpf:"sb_pivotroot"`
 	SbRemount           *ebpf.Program `ebpf:"sb_remount"`
 	SbUmount            *ebpf.Program `ebpf:"sb_umount"`
+	Settime             *ebpf.Program `ebpf:"settime"`
 	TaskAlloc           *ebpf.Program `ebpf:"task_alloc"`
 	TaskKill            *ebpf.Program `ebpf:"task_kill"`
 	TaskSetrlimit       *ebpf.Program `ebpf:"task_setrlimit"`
@@ -577,8 +602,10 @@ type LsmPrograms struct {
 func (p *LsmPrograms) Close() error {
 	return _LsmClose(
 		p.FenceBpf,
+		p.FileFcntl,
 		p.FileIoctl,
 		p.FileIoctlCompat,
+		p.FileLock,
 		p.FileMprotect,
 		p.FileOpen,
 		p.FilePermission,
@@ -593,6 +620,7 @@ func (p *LsmPrograms) Close() error {
 		p.InodeSetattr,
 		p.InodeSetxattr,
 		p.KernelLoadData,
+		p.KernelModuleRequest,
 		p.KernelReadFile,
 		p.LockedDown,
 		p.Members,
@@ -603,17 +631,20 @@ func (p *LsmPrograms) Close() error {
 		p.PathLink,
 		p.PathMkdir,
 		p.PathMknod,
+		p.PathNotify,
 		p.PathRename,
 		p.PathRmdir,
 		p.PathSymlink,
 		p.PathTruncate,
 		p.PathUnlink,
 		p.PtraceAccessCheck,
+		p.Quotactl,
 		p.SbKernMount,
 		p.SbMount,
 		p.SbPivotroot,
 		p.SbRemount,
 		p.SbUmount,
+		p.Settime,
 		p.TaskAlloc,
 		p.TaskKill,
 		p.TaskSetrlimit,

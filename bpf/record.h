@@ -58,12 +58,31 @@ static __always_inline void fill_event(struct event *e, struct task_struct *task
 	*(__u64 *)(e->comm + 8) = *(const __u64 *)((const void *)task + OFF(task_struct, comm) + 8);
 }
 
-static __always_inline void note_object(struct event *e, struct dentry *d)
+/* A BTF pointer as a number: arithmetic on the pointer itself is refused. */
+static __always_inline __u64 number(struct label *l, const void *p)
+{
+	*(volatile __u64 *)&l->number = (__u64)p;
+	return *(volatile __u64 *)&l->number;
+}
+
+/*
+ * Is there an inode behind a name that may not exist (yet)? Kernels from 6.4 to 6.15 hold
+ * the d_inode of a hook's argument to be never NULL (until commit 560bb43c4cd7, "bpf:
+ * Make inode->d_inode trusted_or_null"): a test of the pointer itself may be removed
+ * as dead, and reading through it is not guarded. So the number is tested. Everywhere
+ * else a d_inode is that of something that exists.
+ */
+static __always_inline bool exists(struct label *l, const struct inode *inode)
+{
+	return number(l, inode);
+}
+
+static __always_inline void note_object(struct label *l, struct event *e, struct dentry *d)
 {
 	struct inode *inode = d->d_inode;
 
 	e->dev = d->d_sb->s_dev;
-	if (inode)
+	if (exists(l, inode) && inode)
 		e->mode = inode->i_mode;
 }
 
@@ -239,13 +258,6 @@ __noinline int large_record(__u32 slot, __u32 what, __u64 d1, __u64 d2, __u64 ex
 	return 0;
 }
 
-/* A BTF pointer as a number: arithmetic on the pointer itself is refused. */
-static __always_inline __u64 number(struct label *l, const void *p)
-{
-	*(volatile __u64 *)&l->number = (__u64)p;
-	return *(volatile __u64 *)&l->number;
-}
-
 static __noinline int record(struct label *l, const struct scope *sc, __u32 what,
 			     struct dentry *d1, struct dentry *d2)
 {
@@ -293,7 +305,7 @@ static __noinline int record(struct label *l, const struct scope *sc, __u32 what
 	}
 	fill_event(&r->e, task, sc->h.session, sc->h.generation, seq, op, reason, what >> 16, 0);
 	if (d1) {
-		note_object(&r->e, d1);
+		note_object(l, &r->e, d1);
 		n = small_path(r, d1, sc, &anchor);
 		if (n == NO_ROOM)
 			goto large;

@@ -191,7 +191,11 @@ func cString(b []int8) string {
 }
 
 // Member is a fenced thread.
-type Member struct{ PID, TID int } // initial pid namespace
+type Member struct {
+	PID, TID int    // initial pid namespace
+	MountNS  uint64 // address of its mount namespace
+	IOUring  bool   // it has made a ring
+}
 
 func decodeMembers(b []byte) map[uint64][]Member {
 	var m bpf.LsmMember
@@ -199,7 +203,7 @@ func decodeMembers(b []byte) map[uint64][]Member {
 	size := int(unsafe.Sizeof(m))
 	for ; len(b) >= size; b = b[size:] {
 		if binary.Read(bytes.NewReader(b[:size]), binary.NativeEndian, &m) == nil {
-			out[m.Session] = append(out[m.Session], Member{int(m.Pid), int(m.Tid)})
+			out[m.Session] = append(out[m.Session], Member{int(m.Pid), int(m.Tid), m.MntNs, m.IoUring != 0})
 		}
 	}
 	return out

@@ -13,7 +13,7 @@ var ops = map[bpf.LsmOp]string{
 	bpf.LsmOpOP_WRITE: "write", bpf.LsmOpOP_PTRACE: "ptrace", bpf.LsmOpOP_KILL: "kill",
 	bpf.LsmOpOP_SETRLIMIT: "setrlimit", bpf.LsmOpOP_BPF: "bpf", bpf.LsmOpOP_MODULE: "module",
 	bpf.LsmOpOP_MOUNT: "mount", bpf.LsmOpOP_UMOUNT: "umount", bpf.LsmOpOP_CONNECT: "connect",
-	bpf.LsmOpOP_IOURING: "io_uring",
+	bpf.LsmOpOP_IOURING: "io_uring", bpf.LsmOpOP_LOCK: "lock", bpf.LsmOpOP_QUOTA: "quota", bpf.LsmOpOP_SETTIME: "settime",
 }
 
 // Reasons as records name them.

@@ -53,7 +53,8 @@ type encoded struct {
 	// Of anchors below which nothing is allowed: closed at once, or the operator
 	// could not unmount their file systems. Were the address taken by another
 	// directory, the anchor would still refuse.
-	drop []*os.File
+	drop    []*os.File
+	mountNS uint64 // address of the caller's mount namespace
 }
 
 // encode lays a scope out in value, scopeBytes of zeros.
@@ -71,7 +72,11 @@ func (f *Fence) encode(s Scope, session, generation uint64, value []byte) (*enco
 	h.Root, h.RootId = root.Dentry, root.Object
 	h.RootStart = uint32(s.Root.Start)
 	h.MntNs, h.Companion = root.MntNs, root.Tgid
+	e.mountNS = root.MntNs
 	h.SocketStart = uint32(s.SocketStart)
+	if h.State, err = f.stateDir(); err != nil {
+		return nil, err
+	}
 	h.OverlayStart, h.OverlayEnd = overlayText()
 	h.Slash, h.End = s.Table.Class['/'], s.Table.Class[0]
 	for flag, on := range map[bpf.LsmScopeFlag]bool{
@@ -178,6 +183,17 @@ func (f *Fence) encode(s Scope, session, generation uint64, value []byte) (*enco
 		binary.NativeEndian.PutUint64(value[n+8*i:], c)
 	}
 	return e, nil
+}
+
+// stateDir identifies [StateDir], below which no fenced process may take locks.
+func (f *Fence) stateDir() (bpf.LsmObject, error) {
+	dir, err := os.Open(StateDir)
+	if err != nil {
+		return bpf.LsmObject{}, fmt.Errorf("open the state of sessions: %w", err)
+	}
+	defer dir.Close()
+	ans, err := f.ask(dir)
+	return ans.Object, err
 }
 
 const (

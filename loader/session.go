@@ -22,6 +22,8 @@ const RingBytes = 4 << 20
 type Session struct {
 	ID   uint64
 	Slot uint32
+	// MountNS is the address of the mount namespace that the last scope was set from; 0 before.
+	MountNS uint64
 
 	f          *Fence
 	generation uint64
@@ -85,7 +87,7 @@ func (s *Session) SetScope(sc Scope) (uint64, error) {
 	if err := s.f.maps["scopes"].Put(s.Slot, m); err != nil {
 		return 0, fmt.Errorf("set the scope: %w", err)
 	}
-	s.generation = gen
+	s.generation, s.MountNS = gen, e.mountNS
 	for _, f := range s.held {
 		f.Close()
 	}

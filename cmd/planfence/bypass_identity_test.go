@@ -109,18 +109,34 @@ func TestBypassSubvolumes(t *testing.T) {
 	b := newBench(t, at+"/one/p", 0)
 	b.site(&attack{name: "r"})
 	twin := newBench(t, at+"/two/p", 0).site(&attack{name: "r"})
+	for _, f := range []string{"/t/r/in/big", "/t/r/out/big"} {
+		b.file(b.root+f, strings.Repeat("x", 1<<16))
+	}
 	before := digest(twin)
 	got := fencedScript(t, b.root, `cd t/r
 `+attempt("in", "echo x >> in/f")+attempt("two", "echo x >> "+twin.In+"/f")+attempt("clone-in", "cp --reflink=always in/f in/c")+
 		attempt("clone-out", "cp --reflink=always in/f out/c")+attempt("snapshot", "btrfs subvolume snapshot "+at+"/one "+at+"/two/snap")+
-		attempt("delete", "btrfs subvolume delete "+at+"/two"))
-	expect(t, got, "in worked", "two refused", "clone-in worked", "clone-out refused", "snapshot refused", "delete refused")
+		attempt("delete", "btrfs subvolume delete "+at+"/two")+
+		attempt("dedupe", dedupe("in/big", "out/big")))
+	expect(t, got, "in worked", "two refused", "clone-in worked", "clone-out refused", "snapshot refused", "delete refused", "dedupe refused")
+	command(t, "sh", "-c", "cd "+b.root+"/t/r && "+dedupe("in/big", "out/big")) // the control
 	if text, _ := os.ReadFile(twin.In + "/f"); string(text) != "keep\n" {
 		t.Errorf("two: in/f is %q", text)
 	}
 	if d := diff(before, digest(twin)); d != "" {
 		t.Errorf("two:\n%s", d)
 	}
+}
+
+// dedupe is a command that has two files share what they hold: FIDEDUPERANGE, for which
+// the second one need not be open for writing. It fails unless the kernel did it.
+func dedupe(from, to string) string {
+	return `python3 -c 'import fcntl, os, struct, sys
+a, b = (os.open(f, os.O_RDONLY) for f in sys.argv[1:])
+n = os.fstat(a).st_size
+arg = bytearray(struct.pack("QQHHI", 0, n, 1, 0, 0) + struct.pack("qQQiI", b, 0, 0, 0, 0))
+fcntl.ioctl(a, 0xc0189436, arg)
+sys.exit(struct.unpack("i", arg[48:52])[0] != 0)' ` + from + " " + to
 }
 
 // TestBypassCasefold: in a directory that compares names without regard to case

@@ -54,7 +54,7 @@ type attack struct {
 
 func attacks() []attack {
 	var out []attack
-	for _, l := range [][]attack{twoNames(), noOpen(), views(), hands(), uringAttacks(), fenceItself(), processes()} {
+	for _, l := range [][]attack{twoNames(), noOpen(), views(), hands(), uringAttacks(), fenceItself(), kernelItself(), waits(), processes()} {
 		out = append(out, l...)
 	}
 	return out
@@ -334,7 +334,7 @@ func TestBypass(t *testing.T) {
 func TestBypassIdle(t *testing.T) {
 	shareMounts(t)
 	hold(t)
-	bypass(t, "/work/idle", 0, slices.Concat(fenceItself(), processes()))
+	bypass(t, "/work/idle", 0, slices.Concat(fenceItself(), kernelItself(), processes()))
 }
 
 func bypass(t *testing.T, base string, uid int, all []attack, flags ...string) {

@@ -124,61 +124,176 @@ func (c *Companion) unrevoke() {
 	}
 }
 
+// leftoverRounds bounds how often one look begins again because processes ended
+// while it went on.
+const leftoverRounds = 8
+
 // leftovers looks through the session's processes for writable descriptors, and
 // shared writable mappings, of files that the scope in force does not allow.
-// What it cannot see counts as a leftover.
+// What it cannot see counts as a leftover: a process that ended meanwhile may have
+// passed on what it held, and names in another mount namespace say nothing.
 func (c *Companion) leftovers() (stale bool, mappings []string) {
-	all, err := c.fence.Members()
-	if err != nil {
-		return true, nil
-	}
 	c.mu.Lock()
 	pol := c.policy
 	c.mu.Unlock()
-	if pol.Table == nil || pol.Kind == policy.Idle {
+	if pol.Table == nil {
 		return false, nil
 	}
-	seen := map[int]bool{}
-	for _, m := range all[c.session.ID] {
-		if c.staleThread(pol, m) {
-			stale = true
+	l := &look{c: c, pol: pol, mounts: ownMounts(), threads: map[loader.Member]bool{}, processes: map[int]bool{}}
+	for range leftoverRounds {
+		all, err := c.fence.Members()
+		if err != nil {
+			return true, l.mappings
 		}
-		if !seen[m.PID] {
-			seen[m.PID] = true
-			open, more := c.staleMappings(pol, m.PID)
-			mappings = append(mappings, open...)
-			stale = stale || more
+		l.ended = false
+		for _, m := range all[c.session.ID] {
+			l.member(m)
+		}
+		// Who came meanwhile has nothing that those seen did not have, if none has ended unseen.
+		if !l.ended {
+			return l.stale, l.mappings
 		}
 	}
-	return stale, mappings
+	return true, l.mappings
 }
 
-func (c *Companion) staleThread(pol *policy.Policy, m loader.Member) bool {
-	dir := fmt.Sprintf("/proc/%d/task/%d/fd", m.PID, m.TID)
-	fds, err := os.ReadDir(dir)
+// look is one look for what is left of an earlier scope.
+type look struct {
+	c         *Companion
+	pol       *policy.Policy
+	mounts    map[string]bool        // ids of the mounts of this namespace
+	threads   map[loader.Member]bool // seen
+	processes map[int]bool           // whose mappings were seen
+
+	ended    bool // a process ended before it was seen, in this round
+	stale    bool
+	mappings []string
+}
+
+func (l *look) member(m loader.Member) {
+	if l.threads[m] {
+		return
+	}
+	if err := l.thread(m); err != nil {
+		l.ended = true // gone, or as good as
+		return
+	}
+	l.threads[m] = true
+	if l.processes[m.PID] {
+		return
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps", m.PID))
 	if err != nil {
-		return false // it has ended
+		l.ended = true
+		return
+	}
+	defer f.Close()
+	l.processes[m.PID] = true
+	for _, mp := range sharedMappings(f) {
+		if l.apart(m) || !l.allowed(mp.path) {
+			if mp.writable {
+				l.mappings = append(l.mappings, fmt.Sprintf("%d %s", m.PID, mp.path))
+			}
+			l.stale = l.stale || mp.maybe
+		}
+	}
+}
+
+// apart: what paths the member's files have says nothing here.
+func (l *look) apart(m loader.Member) bool { return m.MountNS != l.c.session.MountNS }
+
+func (l *look) allowed(path string) bool {
+	return l.pol.Allowed(l.c.Config.Root, strings.TrimSuffix(path, " (deleted)"), policy.Self)
+}
+
+// thread looks at one thread's descriptors; an error means that it could not.
+func (l *look) thread(m loader.Member) error {
+	dir := fmt.Sprintf("/proc/%d/task/%d", m.PID, m.TID)
+	fds, err := os.ReadDir(dir + "/fd")
+	if err != nil {
+		return err
+	}
+	// Registered files are not listed, and neither is what a call that waits will bring, or has in hand.
+	if m.IOUring || inFlight(dir) {
+		l.stale = true
 	}
 	for _, fd := range fds {
-		to, err := os.Readlink(filepath.Join(dir, fd.Name()))
+		to, err := os.Readlink(filepath.Join(dir, "fd", fd.Name()))
 		if err != nil {
+			if _, gone := os.Stat(dir); gone != nil {
+				return gone
+			}
+			continue // closed meanwhile
+		}
+		if !strings.HasPrefix(to, "/") {
 			continue
 		}
-		if strings.HasPrefix(to, "anon_inode:[io_uring") {
-			return true // it may hold registered files that are not listed
+		info, err := os.ReadFile(filepath.Join(dir, "fdinfo", fd.Name()))
+		if err != nil {
+			if _, gone := os.Stat(dir); gone != nil {
+				return gone
+			}
+			continue
 		}
-		if !strings.HasPrefix(to, "/") || !writable(fmt.Sprintf("/proc/%d/task/%d/fdinfo/%s", m.PID, m.TID, fd.Name())) {
+		flags, mount := descriptor(string(info))
+		if flags&unix.O_ACCMODE == unix.O_RDONLY {
 			continue
 		}
 		var st unix.Stat_t
-		if unix.Stat(filepath.Join(dir, fd.Name()), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		if unix.Stat(filepath.Join(dir, "fd", fd.Name()), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || l.c.isStdio(&st) {
 			continue
 		}
-		if !pol.Allowed(c.Config.Root, strings.TrimSuffix(to, " (deleted)"), policy.Self) && !c.isStdio(&st) {
-			return true
+		if l.apart(m) || !l.mounts[mount] || !l.allowed(to) || st.Nlink > 1 && !l.c.Hardlinks {
+			l.stale = true
 		}
 	}
-	return false
+	return nil
+}
+
+// inFlight reports whether a thread waits in a call that opens or writes a file:
+// what it was allowed to do before the switch it has not done yet. See
+// proc_pid_syscall(5); dir is the thread's directory in /proc.
+func inFlight(dir string) bool {
+	b, err := os.ReadFile(dir + "/syscall")
+	if err != nil {
+		return true
+	}
+	number, _, _ := strings.Cut(string(b), " ")
+	n, err := strconv.Atoi(strings.TrimSpace(number))
+	return err == nil && slices.Contains(writingCalls, n) // else it runs, and is seen by the next look
+}
+
+// ownMounts returns the ids of the mounts in this mount namespace.
+func ownMounts() map[string]bool {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil
+	}
+	ids := map[string]bool{}
+	for line := range strings.Lines(string(b)) {
+		id, _, _ := strings.Cut(line, " ")
+		ids[id] = true
+	}
+	return ids
+}
+
+// descriptor reads a descriptor's flags and the id of its mount, proc_pid_fdinfo(5).
+// What cannot be read counts as open for writing, on no mount.
+func descriptor(fdinfo string) (flags uint64, mount string) {
+	flags = unix.O_RDWR
+	for line := range strings.Lines(fdinfo) {
+		key, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		switch key {
+		case "flags":
+			if n, err := strconv.ParseUint(value, 8, 64); err == nil {
+				flags = n
+			}
+		case "mnt_id":
+			mount = value
+		}
+	}
+	return flags, mount
 }
 
 func (c *Companion) isStdio(st *unix.Stat_t) bool {
@@ -189,21 +304,6 @@ func (c *Companion) isStdio(st *unix.Stat_t) bool {
 		}
 	}
 	return false
-}
-
-// writable reads a descriptor's flags, proc_pid_fdinfo(5).
-func writable(fdinfo string) bool {
-	b, err := os.ReadFile(fdinfo)
-	if err != nil {
-		return false
-	}
-	for _, line := range strings.Split(string(b), "\n") {
-		if v, ok := strings.CutPrefix(line, "flags:"); ok {
-			n, err := strconv.ParseUint(strings.TrimSpace(v), 8, 64)
-			return err != nil || n&unix.O_ACCMODE != unix.O_RDONLY
-		}
-	}
-	return true
 }
 
 // mapping is one of a process's, as proc_pid_smaps(5) has it.
@@ -241,24 +341,4 @@ func sharedMappings(smaps io.Reader) (out []mapping) {
 		}
 	}
 	return out
-}
-
-// staleMappings returns the mappings of a process that can still be written through
-// out of scope, and whether some could be made so if nobody asked.
-func (c *Companion) staleMappings(pol *policy.Policy, pid int) (out []string, more bool) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps", pid))
-	if err != nil {
-		return nil, false // it has ended
-	}
-	defer f.Close()
-	for _, m := range sharedMappings(f) {
-		if pol.Allowed(c.Config.Root, strings.TrimSuffix(m.path, " (deleted)"), policy.Self) {
-			continue
-		}
-		if m.writable {
-			out = append(out, fmt.Sprintf("%d %s", pid, m.path))
-		}
-		more = more || m.maybe
-	}
-	return out, more
 }
